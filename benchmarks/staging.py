@@ -27,9 +27,8 @@ from urllib.parse import urlsplit
 
 from measuring import judged
 
-from tony_core import bundle
 from tony_core.bundle import jobfolder
-from tony_core.bundle.client import packing
+from tony_core.bundle.client import packing, planning, staging
 from tony_core.bundle.client.tree import Tree, hash_tree, scan
 from tony_core.bundle.digests import GRAIN_NS, DigestCache
 from tony_core.files.registry import filesystem
@@ -137,13 +136,13 @@ def measure(folder: str, root: str, rounds: int) -> None:
     files = filesystem(root)
     path = urlsplit(root).path
 
-    def planned() -> bundle.Plan:
-        plan = bundle.plan(job, root)
+    def planned() -> planning.Plan:
+        plan = planning.plan(job, root)
         assert not plan.errors, plan.problems
         return plan
 
-    def staged(plan: bundle.Plan, number: int) -> None:
-        bundle.stage(plan, root, f"application_0_{number}", job, b"")
+    def staged(plan: planning.Plan, number: int) -> None:
+        staging.stage(plan, root, f"application_0_{number}", job, b"")
 
     def submit(number: int) -> None:
         staged(planned(), number)

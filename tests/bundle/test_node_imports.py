@@ -10,7 +10,7 @@ import pytest
 
 from tests.bundle.client.test_runtime import other_python
 from tests.bundle.jobs import job, ref
-from tony_core import bundle
+from tony_core.bundle.client import planning, staging
 
 PROGRAM = """
 import json, os, sys
@@ -43,7 +43,7 @@ def test_localize_and_clean_up(tmp_path: Path, version: str) -> None:
         out.add(tmp_path / "x", "x")
     root = str(tmp_path / "root")
     what = job(files=(ref(tmp_path / "d.tar", "d", archive=True),))
-    artifacts = bundle.stage(bundle.plan(what, root), root, "app-1", what, b"")
+    artifacts = staging.stage(planning.plan(what, root), root, "app-1", what, b"")
     runtime = str(tmp_path / "runtime")  # what it runs from is collected under its feet
     Path(runtime).symlink_to(artifacts[0].uri)
     done = subprocess.run(

@@ -13,9 +13,10 @@ import pytest
 
 from tests.bundle.conftest import Site
 from tests.bundle.jobs import job, ref
-from tony_core import bundle
 from tony_core.bundle import archive, unpack
 from tony_core.bundle.archive_streams import Limits
+from tony_core.bundle.client import planning, staging
+from tony_core.bundle.local import garbage
 from tony_core.bundle.unpack import UnpackError, localize
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.durable import locked
@@ -34,8 +35,8 @@ def data(tmp_path: Path) -> Path:
 
 def staged(root: Path, *refs: object, app_id: str = "app-1") -> dict[str, Artifact]:
     what = job(files=refs)  # type: ignore[arg-type]
-    plan = bundle.plan(what, str(root))
-    return {a.name: a for a in bundle.stage(plan, str(root), app_id, what, b"")}
+    plan = planning.plan(what, str(root))
+    return {a.name: a for a in staging.stage(plan, str(root), app_id, what, b"")}
 
 
 def test_kinds(tmp_path: Path, data: Path) -> None:
@@ -74,7 +75,7 @@ def test_a_job_bounds_what_an_archive_may_hold_on_both_sides(tmp_path: Path, dat
     root = tmp_path / "root"
     what = job(files=(ref(data, "d", archive=True),))
     tight = what.replace(limits=what.limits._replace(archive_members=1))
-    (problem,) = bundle.plan(tight, str(root)).errors
+    (problem,) = planning.plan(tight, str(root)).errors
     assert "more than 1 members (see tony.containers.archive-max-members)" in str(problem)
     item = staged(root, ref(data, "d", archive=True))["d"]
     with pytest.raises(UnpackError, match="more than 1 members"):
@@ -116,11 +117,11 @@ def test_a_remote_archive_is_fetched_once_and_leased(tmp_path: Path, data: Path,
     paths = {localize(item, str(root)) for _ in range(3)}
     assert sorted(os.listdir(paths.pop())) == ["empty", "x"] and not paths
     assert [line.split()[0] for line in web.asked] == ["HEAD", "GET"]
-    assert list(bundle.gc(str(root), 0, settle_s=0.0)) == []  # leased, though it came later
+    assert list(garbage.collect(str(root), 0, settle_s=0.0)) == []  # leased, though it came later
     # A new version under the same URL is a new object.
     url = web.put("d.tgz", data.read_bytes(), mtime=2000)
     what = job(files=(ref(url, "d", archive=True),))
-    newer = bundle.plan(what, str(root)).artifacts[-1]
+    newer = planning.plan(what, str(root)).artifacts[-1]
     assert unpack.remote_digest(newer) != unpack.remote_digest(item)
 
 

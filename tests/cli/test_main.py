@@ -53,9 +53,7 @@ def test_no_arguments_at_all(tony: Tony) -> None:
 
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_every_verb_has_its_module_and_its_help(tony: Tony, verb: str) -> None:
-    module = module_of(verb)
-    assert verb == module.NAME
-    assert VERBS[verb] == module.HELP
+    assert callable(module_of(verb).run)
     done = tony(verb, "--help")
     assert done.code == 0
     assert f"usage: tony {verb}" in done.out

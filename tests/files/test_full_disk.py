@@ -14,9 +14,8 @@ import pytest
 from tests.bundle.jobs import job
 from tests.job.loading import load
 from tests.second_user import needs_root
-from tony_core import bundle
-from tony_core.bundle import StagingError
-from tony_core.bundle.client import contents
+from tony_core.bundle.client import contents, planning, staging
+from tony_core.bundle.client.staging_errors import StagingError
 from tony_core.cli.failures import report_error
 from tony_core.client import tlskey
 from tony_core.schedulers.local import host_checks
@@ -78,9 +77,9 @@ def test_the_error_of_a_full_temporary_folder_has_advice(
 @needs_root
 def test_a_full_disk_below_tony_home_is_one_message_at_submit(full: Path) -> None:
     what = job()
-    plan = bundle.plan(what, str(full))
+    plan = planning.plan(what, str(full))
     with pytest.raises(StagingError, match=r"No space left.*make room there \(tony gc\)"):
-        bundle.stage(plan, str(full), "app-1", what, b"s")
+        staging.stage(plan, str(full), "app-1", what, b"s")
     assert not os.path.exists(full / "apps")
 
 
@@ -104,4 +103,4 @@ def test_a_read_only_disk_below_tony_home_is_one_message(full: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(full)], check=True)
     what = job()
     with pytest.raises(StagingError, match="set TONY_HOME to a folder that you can write"):
-        bundle.stage(bundle.plan(what, str(full)), str(full), "app-1", what, b"s")
+        staging.stage(planning.plan(what, str(full)), str(full), "app-1", what, b"s")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.bundle.jobs import job, ref, said
 from tests.objectstore import MemoryStore, installed
-from tony_core import bundle
+from tony_core.bundle.client import planning, staging
 from tony_core.files import registry
 from tony_core.files.location import OBJECT_STORES
 from tony_core.files.objects import STORES, milliseconds
@@ -45,7 +45,7 @@ def test_what_is_not_installed_is_named_with_its_extra(
     with pytest.raises(UnsupportedLocation) as caught:
         filesystem(url).stat(url)
     assert f"pip install {package}, or TonY with its extra {extra}" in str(caught.value)
-    (line,) = said(bundle.plan(job(files=(ref(url, "x"),)), "/nowhere/root"))
+    (line,) = said(planning.plan(job(files=(ref(url, "x"),)), "/nowhere/root"))
     assert f"its extra {extra}" in line and "\n" not in line
 
 
@@ -156,20 +156,20 @@ def test_a_resource_is_fetched_by_the_client(
 ) -> None:
     store.pipe_file("/b/words.txt", b"words")
     root = str(tmp_path / "root")
-    plan = bundle.plan(job(files=(ref(f"{scheme}://b/words.txt"),)), root)
+    plan = planning.plan(job(files=(ref(f"{scheme}://b/words.txt"),)), root)
     assert said(plan) == []
     (upload,) = [each for each in plan.uploads if each.name == "words.txt"]
-    bundle.stage(plan, root, "app-1", job(), b"")
+    staging.stage(plan, root, "app-1", job(), b"")
     (artifact,) = [each for each in plan.artifacts if each.name == "words.txt"]
     assert Path(artifact.uri).read_bytes() == b"words"
-    again = bundle.plan(job(files=(ref(f"{scheme}://b/words.txt"),)), root)
+    again = planning.plan(job(files=(ref(f"{scheme}://b/words.txt"),)), root)
     assert [x.present for x in again.uploads if x.name == "words.txt"] == [True]
     assert upload.size == 5
 
 
 def test_a_folder_is_refused_with_what_to_do(store: MemoryStore, tmp_path: Path) -> None:
     store.pipe_file("/b/data/x", b"x")
-    (line,) = said(bundle.plan(job(files=(ref("s3a://b/data"),)), str(tmp_path / "root")))
+    (line,) = said(planning.plan(job(files=(ref("s3a://b/data"),)), str(tmp_path / "root")))
     assert "tony.dataset" in line
 
 

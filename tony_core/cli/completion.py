@@ -15,13 +15,10 @@ from tony_core.cli.output import line
 from tony_core.cli.verbs import VERBS, parser_of
 from tony_core.client.errors import UsageError
 
-NAME = "completion"
-HELP = "a shell's completion of this command"
 SHELLS = ("bash", "zsh", "fish")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
     parser.add_argument(
         "shell", nargs="?", choices=SHELLS, help="bash, zsh or fish; without: that of $SHELL"
     )

@@ -17,14 +17,10 @@ from tony_core.job.mask import mask_settings, mask_text
 from tony_core.job.problems import JobError, Problem, errors
 from tony_core.job.validate import missing_sources
 
-NAME = "config"
-HELP = "show the merged configuration, list all keys, check a job file"
-
 BAD_JOB = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its sub-verbs and their options."""
     verbs = parser.add_subparsers(dest="config_verb", metavar="VERB", required=True)
     show = verbs.add_parser("show", help="every value, with the file and line it came from")
     show.add_argument("--conf_file", "--conf-file", metavar="FILE", help="the job file")

@@ -6,15 +6,7 @@ import argparse
 from typing import Any, List, Mapping, NamedTuple, Sequence, Tuple
 
 from tony_core.cli import outcome
-from tony_core.cli.options import (
-    add_app,
-    add_history,
-    add_json,
-    add_scheduler,
-    app_of,
-    history_of,
-    scheduler_of,
-)
+from tony_core.cli.options import add_app, add_places, open_job
 from tony_core.cli.output import (
     duration,
     line,
@@ -30,24 +22,17 @@ from tony_core.cli.status import head
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
 from tony_core.view import MASTER, JobView, TaskView
 
-NAME = "describe"
-HELP = "everything known of a job"
-
 UUID_SHOWN = 12  # characters, which tell the GPUs of a node apart
 
 Story = Sequence[Mapping[str, Any]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
     add_app(parser)
-    add_scheduler(parser)
-    add_history(parser)
-    add_json(parser)
+    add_places(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it."""
     view, story, pages_last, masters = _look(args)
     if args.json:
         data = {"job": view.to_json(), "events": [dict(event) for event in story]}
@@ -144,10 +129,7 @@ def _look(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]
     from tony_core.client.finalize import look_up
     from tony_core.client.lookup import explain_unknown, read_job_history, whole_story
 
-    scheduler = scheduler_of(args, args.app)
-    history = history_of(args)
-    try:
-        app_id = app_of(args, scheduler)
+    with open_job(args) as (scheduler, app_id, history):
         view = look_up(scheduler, app_id, history)
         try:
             story = whole_story(scheduler, scheduler.status(app_id), history)
@@ -158,8 +140,6 @@ def _look(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]
         if missing:
             warn(missing)
         return view, story, scheduler.log_reader.urls_outlive_job, _masters(scheduler, app_id)
-    finally:
-        scheduler.close()
 
 
 def _masters(scheduler: Scheduler, app_id: str) -> List[Master]:

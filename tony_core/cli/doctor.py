@@ -15,14 +15,10 @@ from tony_core.cli.options import add_json, add_scheduler, hint, scheduler_of
 from tony_core.cli.output import line, note, paint, print_json, safe
 from tony_core.schedulers.port import Finding, SchedulerError, Verdict
 
-NAME = "doctor"
-HELP = "check whether jobs can run here, and what prevents it"
-
 _COLOURS = {Verdict.OK: "green", Verdict.WRONG: "red", Verdict.NOTE: "yellow"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
     parser.add_argument("--queue", metavar="QUEUE", help="look at this queue")
     parser.add_argument(
         "--python", metavar="PYTHON", help="the interpreter to try on a node (tony.runtime.python)"

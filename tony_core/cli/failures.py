@@ -70,7 +70,7 @@ def _message_of(error: BaseException) -> tuple[str, int]:
         return str(error), ExitCode.BAD_JOB
     if isinstance(error, SchedulerError):
         return str(error), ExitCode.REFUSED
-    from tony_core.bundle import StagingError
+    from tony_core.bundle.client.staging_errors import StagingError
 
     if isinstance(error, StagingError):
         return str(error), ExitCode.REFUSED

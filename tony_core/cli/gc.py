@@ -18,13 +18,10 @@ from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerErr
 if TYPE_CHECKING:
     from tony_core.bundle.remote.store import RemoteStore
 
-NAME = "gc"
-HELP = "remove what ended jobs left behind"
 OLDER = "7d"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
     parser.add_argument(
         "--older-than",
         metavar="TIME",
@@ -146,12 +143,12 @@ def _summary(root: str, damaged: int, removed: int, requested: bool) -> str:
 
 
 def _everything(scheduler: Scheduler, root: str, older_s: float, dry_run: bool) -> Iterator[str]:
-    from tony_core.bundle import gc
+    from tony_core.bundle.local.garbage import collect
 
     yield from scheduler.cleaner.collect_garbage(older_s, dry_run)
     # A cluster that cannot be asked may be running it; this machine's files show whether it runs.
     unsure = False if is_remote(root) else None
-    yield from gc(root, older_s, dry_run, ended=lambda app_id: _ended(scheduler, app_id, unsure))
+    yield from collect(root, older_s, dry_run, lambda app_id: _ended(scheduler, app_id, unsure))
     yield from _history(scheduler, dry_run)
 
 

@@ -10,25 +10,14 @@ from itertools import islice
 from typing import Any, Iterable, Iterator, Optional, Tuple
 
 from tony_core.cli.describe import show
-from tony_core.cli.options import (
-    add_history,
-    add_json,
-    add_scheduler,
-    count,
-    history_of,
-    scheduler_of,
-)
+from tony_core.cli.options import add_places, count, history_of, scheduler_of
 from tony_core.cli.output import duration, line, moment, note, print_json, raw, safe, table
 from tony_core.client.errors import UsageError
 from tony_core.history.reader import read_config
 from tony_core.schedulers.port import Scheduler, SchedulerError
 
-NAME = "history"
-HELP = "jobs that have ended"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its sub-verbs and their options."""
     verbs = parser.add_subparsers(dest="history_verb", metavar="VERB", required=True)
     listed = verbs.add_parser("list", help="all of them, the newest first")
     listed.add_argument("--limit", metavar="N", type=count, default=50, help="at most [50]; 0: all")
@@ -41,13 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument("--config", action="store_true", help="the configuration it ran with, alone")
     shown.set_defaults(history_run=_show)
     for verb in (listed, shown):
-        add_scheduler(verb)
-        add_history(verb)
-        add_json(verb)
+        add_places(verb)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it."""
     return int(args.history_run(args))
 
 

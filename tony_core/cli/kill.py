@@ -23,13 +23,10 @@ from tony_core.client.errors import UsageError
 from tony_core.client.kill import kill
 from tony_core.schedulers.port import AppStatus, Scheduler, SchedulerError
 
-NAME = "kill"
-HELP = "end jobs"
 NOTE_S = 2.0  # without an answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
     parser.add_argument(
         "apps",
         nargs="*",

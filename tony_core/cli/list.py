@@ -19,14 +19,11 @@ from tony_core.cli.options import (
 from tony_core.cli.output import duration, line, moment, note, percent, print_json, table
 from tony_core.schedulers.port import AppState, AppStatus
 
-NAME = "list"
-HELP = "all jobs the scheduler knows"
 # Tags by which a workflow engine's plugin names its job's task.
 _ORIGIN = re.compile(r"(?:airflow|azkaban)\.(?:[a-z]+\.)*(?P<name>[a-z]+):(?P<value>.+)", re.ASCII)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
     parser.add_argument("--running", action="store_true", help="only those that have not ended")
     add_choice(parser)
     parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most [50]; 0: all")
@@ -36,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print them."""
     scheduler = scheduler_of(args)
     try:
         found = chosen(scheduler.list(), args)

@@ -6,16 +6,7 @@ import argparse
 import sys
 from typing import Dict, List
 
-from tony_core.cli.options import (
-    add_app,
-    add_history,
-    add_json,
-    add_scheduler,
-    app_of,
-    count,
-    history_of,
-    scheduler_of,
-)
+from tony_core.cli.options import add_app, add_places, count, open_job
 from tony_core.cli.output import (
     TASK_COLOURS,
     log_line,
@@ -28,12 +19,8 @@ from tony_core.cli.output import (
     warn,
 )
 
-NAME = "logs"
-HELP = "what a job's tasks wrote"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
     add_app(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
     parser.add_argument(
@@ -62,27 +49,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="every character as it was written, on a terminal too",
     )
-    add_scheduler(parser)
-    add_history(parser)
-    add_json(parser)
+    add_places(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print them."""
     from tony_core.client.logs import read_logs
 
-    scheduler = scheduler_of(args, args.app)
     problems: List[str] = []
-    try:
+    with open_job(args) as (scheduler, app_id, history):
         lines = read_logs(
             scheduler,
-            app_of(args, scheduler),
+            app_id,
             tasks=args.task,
             stream=args.stream,
             session=args.session,
             tail=args.tail,
             follow=args.follow,
-            history=history_of(args),
+            history=history,
             problems=problems,
         )
         colours: Dict[str, str] = {}
@@ -104,8 +87,6 @@ def run(args: argparse.Namespace) -> int:
             raw(f"{prefix}{text}\n")
             if at_once:
                 sys.stdout.flush()
-    finally:
-        scheduler.close()
     for problem in problems:
         warn(problem)
     return 0

@@ -55,7 +55,7 @@ def _prepare_streams() -> None:
 
 def _run(arguments: List[str]) -> int:
     from tony_core.cli.parser import describe_unknown, nearest
-    from tony_core.cli.verbs import VERBS, parser_of
+    from tony_core.cli.verbs import VERBS, module_of, parser_of
     from tony_core.client.errors import UsageError
 
     while arguments and arguments[0] == DEBUG:
@@ -77,8 +77,6 @@ def _run(arguments: List[str]) -> int:
         )
     if verb not in VERBS:
         raise UsageError(f"there is no verb {verb!r}{nearest(verb, list(VERBS))} (tony --help)")
-    from tony_core.cli.verbs import module_of
-
     args = parser_of(verb).parse_args(rest)
     if verb not in LOOKS:
         return module_of(verb).run(args)

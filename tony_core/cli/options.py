@@ -7,7 +7,7 @@ import os
 import re
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from typing import Iterator, List, Optional
+from typing import Iterator, List, NamedTuple, Optional
 
 from tony_core.cli.output import note
 from tony_core.client.errors import NotFound
@@ -17,25 +17,23 @@ _YARN_ID = re.compile(r"application_\d+_\d+")
 DEFAULT_SCHEDULER = "local"
 
 
-def add_app(parser: argparse.ArgumentParser, absent: str = "the newest") -> None:
-    """The application's id."""
+def add_app(parser: argparse.ArgumentParser) -> None:
+    """Declare the application's id."""
     parser.add_argument(
         "app",
         nargs="?",
         metavar="ID",
-        help=f"the application's id, or enough of its beginning; without: {absent}",
+        help="the application's id, or enough of its beginning; without: the newest",
     )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """``--json``."""
     parser.add_argument(
         "--json", action="store_true", help="JSON on standard output (docs/json.md)"
     )
 
 
 def add_scheduler(parser: argparse.ArgumentParser) -> None:
-    """``--scheduler``."""
     parser.add_argument(
         "--scheduler",
         metavar="NAME",
@@ -44,14 +42,16 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_history(parser: argparse.ArgumentParser) -> None:
-    """``--history``."""
+def add_places(parser: argparse.ArgumentParser) -> None:
+    """Declare where a job is looked up (``--scheduler``, ``--history``), and ``--json``."""
+    add_scheduler(parser)
     parser.add_argument(
         "--history",
         metavar="PATH",
         help="where history is; without: the site's tony.history.location, else the"
         " scheduler's own place",
     )
+    add_json(parser)
 
 
 def scheduler_of(args: argparse.Namespace, app: Optional[str] = None) -> Scheduler:
@@ -118,15 +118,29 @@ def site_value(key: str) -> Optional[str]:
     return None
 
 
-def app_of(args: argparse.Namespace, scheduler: Scheduler, quiet: bool = False) -> str:
-    """The application's whole id; prints it where the user did not give it whole."""
+class NamedJob(NamedTuple):
+    """The application that the options name, and where it is looked up."""
+
+    scheduler: Scheduler
+    app_id: str
+    history: Optional[str]
+
+
+@contextmanager
+def open_job(args: argparse.Namespace) -> Iterator[NamedJob]:
+    """Find the application; print its id where the user did not give it whole."""
     from tony_core.client.resolve import resolve
 
-    with hinting(args, scheduler):
-        found = resolve(scheduler, args.app, history=history_of(args))
-    if found.how and not quiet:
-        note(found.how)
-    return found.app_id
+    scheduler = scheduler_of(args, args.app)
+    try:
+        history = history_of(args)
+        with hinting(args, scheduler):
+            found = resolve(scheduler, args.app, history=history)
+        if found.how:
+            note(found.how)
+        yield NamedJob(scheduler, found.app_id, history)
+    finally:
+        scheduler.close()
 
 
 def count(text: str) -> int:
@@ -151,22 +165,21 @@ def seconds(text: str) -> float:
     return parsed or 0.0
 
 
-def add_choice(parser: argparse.ArgumentParser, states: bool = True) -> None:
-    """``--state``, ``--tag``, ``--name``, ``--user``: which of the scheduler's applications.
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--state``, ``--tag``, ``--name``, ``--user``: which of the applications.
 
     Names and users are shell patterns; tags are compared without regard to case, since YARN keeps
     them in lower case.
     """
-    if states:
-        known = [state.value for state in AppState]
-        parser.add_argument(
-            "--state",
-            metavar="STATE",
-            type=str.upper,
-            action="append",
-            choices=known,
-            help=f"only these: {', '.join(known)}",
-        )
+    known = [state.value for state in AppState]
+    parser.add_argument(
+        "--state",
+        metavar="STATE",
+        type=str.upper,
+        action="append",
+        choices=known,
+        help=f"only these: {', '.join(known)}",
+    )
     parser.add_argument(
         "--tag", metavar="TAG", action="append", help="only those with this tag; again: all of them"
     )
@@ -176,7 +189,7 @@ def add_choice(parser: argparse.ArgumentParser, states: bool = True) -> None:
 
 def chooses(args: argparse.Namespace) -> bool:
     """Whether any of these options was given."""
-    return bool(args.tag or args.name or args.user or getattr(args, "state", None))
+    return bool(args.tag or args.name or args.user or args.state)
 
 
 def chosen(found: List[AppStatus], args: argparse.Namespace) -> List[AppStatus]:
@@ -186,10 +199,9 @@ def chosen(found: List[AppStatus], args: argparse.Namespace) -> List[AppStatus]:
 
 def _matches(status: AppStatus, args: argparse.Namespace) -> bool:
     tags = {tag.casefold() for tag in status.tags}
-    states = getattr(args, "state", None)
     return (
         all(tag.casefold() in tags for tag in args.tag or ())
         and (not args.name or fnmatchcase(status.name, args.name))
         and (not args.user or fnmatchcase(status.user, args.user))
-        and (not states or status.state.value in states)
+        and (not args.state or status.state.value in args.state)
     )

@@ -9,13 +9,10 @@ from tony_core.cli.output import line, print_json
 from tony_core.client.errors import UsageError
 from tony_core.files.location import masked
 
-NAME = "runtime"
-HELP = "our own code on the nodes: put it where all users share it"
 KEY = "tony.runtime.location"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its sub-verb and its options."""
     verbs = parser.add_subparsers(dest="runtime_verb", metavar="VERB", required=True)
     publish = verbs.add_parser(
         "publish",
@@ -31,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Publish it."""
-    from tony_core.bundle import publish_runtime
+    from tony_core.bundle.client.staging import publish_runtime
 
     location = args.location or site_value(KEY)
     if not location:

@@ -7,15 +7,7 @@ import sys
 import time
 
 from tony_core.cli import outcome
-from tony_core.cli.options import (
-    add_app,
-    add_history,
-    add_json,
-    add_scheduler,
-    app_of,
-    history_of,
-    scheduler_of,
-)
+from tony_core.cli.options import add_app, add_places, open_job
 from tony_core.cli.output import (
     duration,
     line,
@@ -29,21 +21,15 @@ from tony_core.cli.output import (
 from tony_core.schedulers.port import AppState
 from tony_core.view import SCHEDULER, JobView
 
-NAME = "status"
-HELP = "the state of a job, in a few lines"
 MOST_NAMED = 10  # tasks by name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
     add_app(parser)
-    add_scheduler(parser)
-    add_history(parser)
-    add_json(parser)
+    add_places(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it."""
     view = view_for(args)
     if args.json:
         print_json(view.to_json())
@@ -53,7 +39,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show(view: JobView) -> None:
-    """Print the few lines."""
     head(view)
     counts = ", ".join(f"{count} {state}" for state, count in view.counts.items())
     if counts:
@@ -75,16 +60,12 @@ def view_for(args: argparse.Namespace) -> JobView:
     from tony_core.client.finalize import look_up
     from tony_core.client.lookup import explain_unreadable
 
-    scheduler = scheduler_of(args, args.app)
-    history = history_of(args)
-    try:
-        view = look_up(scheduler, app_of(args, scheduler), history)
+    with open_job(args) as (scheduler, app_id, history):
+        view = look_up(scheduler, app_id, history)
         why = explain_unreadable(scheduler, view, history) if view.source == SCHEDULER else ""
         if why:
             warn(f"only the scheduler's answer is shown; the job's history cannot be read: {why}")
         return view
-    finally:
-        scheduler.close()
 
 
 def times(count: int) -> str:

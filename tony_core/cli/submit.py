@@ -17,9 +17,6 @@ from tony_core.cli.parser import Parser
 if TYPE_CHECKING:
     from tony_core.job.load import JobArguments
 
-NAME = "submit"
-HELP = "start a job and watch it to its end"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare its options; those of several parts may be spelt with _ or -."""

@@ -12,7 +12,7 @@ from typing import Dict, Protocol, cast
 
 from tony_core.cli.parser import Parser
 
-#: name -> (module below tony_core.cli, one line of help; the module's HELP says the same)
+#: The module below tony_core.cli -> one line of help.
 VERBS: Dict[str, str] = {
     "submit": "start a job and watch it to its end",
     "attach": "watch a job that runs already",
@@ -35,34 +35,27 @@ OF_PLUGINS: Dict[str, str] = {"azkaban": "tony_azkaban.verb"}
 
 
 class Verb(Protocol):
-    """What a verb's module holds."""
-
-    NAME: str
-    HELP: str
+    """What a verb's module holds; its docstring is the head of the verb's ``--help``."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its options."""
+        """Declare the verb's options."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Run it; the exit code."""
+        """Run the verb; return the exit code."""
 
 
 def module_of(name: str) -> Verb:
-    """A verb's module."""
+    """Import a verb's module."""
     return cast(Verb, import_module(OF_PLUGINS.get(name, f"tony_core.cli.{name}")))
 
 
 def parser_of(name: str) -> Parser:
     """A verb's parser, with all its options."""
     verb = module_of(name)
-    parser = Parser(prog=f"tony {name}", description=(verb.__doc__ or verb.HELP).strip())
+    parser = Parser(prog=f"tony {name}", description=(verb.__doc__ or "").strip())
     verb.add_arguments(parser)
-    if "--debug" not in parser.spellings().values() and not _has(parser, "--debug"):
+    if "--debug" not in parser._option_string_actions:
         parser.add_argument(
             "--debug", action="store_true", help="show where an error comes from (a traceback)"
         )
     return parser
-
-
-def _has(parser: Parser, option: str) -> bool:
-    return option in parser._option_string_actions

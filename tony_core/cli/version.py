@@ -9,17 +9,12 @@ from tony_core.cli.options import add_json
 from tony_core.cli.output import line, print_json
 from tony_core.version import __version__
 
-NAME = "version"
-HELP = "which version this is, and of what"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare its options."""
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it."""
     from tony_core.frameworks import framework_names
     from tony_core.schedulers import scheduler_names
 

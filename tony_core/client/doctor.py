@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from typing import Iterator, Mapping, Tuple
 
-from tony_core.bundle import jobfolder, plan, stage
+from tony_core.bundle import jobfolder
+from tony_core.bundle.client.planning import plan
+from tony_core.bundle.client.staging import stage
 from tony_core.files.artifact import Artifact
 from tony_core.job.load import JobArguments, load_job
 from tony_core.job.problems import JobError, errors

@@ -12,7 +12,9 @@ import os
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core import frameworks, schedulers
-from tony_core.bundle import Plan, jobfolder, plan, stage
+from tony_core.bundle import jobfolder
+from tony_core.bundle.client.planning import Plan, plan
+from tony_core.bundle.client.staging import stage
 from tony_core.client import tlskey
 from tony_core.files.registry import filesystem
 from tony_core.frameworks.base import Problem as FrameworkProblem

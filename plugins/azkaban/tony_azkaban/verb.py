@@ -11,12 +11,10 @@ from typing import Dict
 from tony_core.cli.options import add_json, add_scheduler
 from tony_core.cli.output import line, note
 
-NAME = "azkaban"
 READS_AT_START = (
     "restart the server: it reads its job types when it starts (3.x reads them again by"
     " http://EXECUTOR:PORT/executor?action=reloadJobTypePlugins)"
 )
-HELP = "install the job type of an Azkaban server, and end applications that its jobs left"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,13 +14,13 @@ import pytest
 
 from tests.bundle.conftest import Site
 from tests.bundle.jobs import job, ref, said, snapshot
-from tony_core import bundle
+from tony_core.bundle.client import planning, staging
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.problems import Severity
 from tony_core.job.spec import Setting
 
 
-def named(plan: bundle.Plan, name: str) -> Artifact:
+def named(plan: planning.Plan, name: str) -> Artifact:
     [found] = [item for item in plan.artifacts if item.name == name]
     return found
 
@@ -36,7 +36,7 @@ def src(tmp_path: Path) -> Path:
 def test_planning_writes_nothing(tmp_path: Path, src: Path) -> None:
     before = snapshot(src)
     root = tmp_path / "root"
-    plan = bundle.plan(job(src, files=(ref(src / "train.py"),)), str(root))
+    plan = planning.plan(job(src, files=(ref(src / "train.py"),)), str(root))
     assert plan.problems == []
     assert not root.exists()
     assert snapshot(src) == before
@@ -50,7 +50,7 @@ def test_artifacts(tmp_path: Path, src: Path) -> None:
     tool.chmod(0o755)
     with zipfile.ZipFile(tmp_path / "d.zip", "w") as out:
         out.writestr("x", "x")
-    plan = bundle.plan(
+    plan = planning.plan(
         job(
             src,
             files=(ref(tool),),
@@ -99,7 +99,7 @@ def test_everything_wrong_at_once(tmp_path: Path, src: Path) -> None:
             Setting("tony.containers.resources", "x", "--conf"),
         )
     )
-    plan = bundle.plan(wrong, str(tmp_path / "root"))
+    plan = planning.plan(wrong, str(tmp_path / "root"))
     text = "\n".join(said(plan))
     for part in (
         f"tony.client.src-dir: {src}: pipe: is a named pipe",
@@ -123,21 +123,21 @@ def test_two_things_of_one_name(tmp_path: Path, src: Path) -> None:
     (other / "train.py").write_text("another")
     one, two = ref(src / "train.py"), ref(other / "train.py")
     root = str(tmp_path / "root")
-    assert said(bundle.plan(job(worker=(one,), ps=(two,)), root)) == []
-    [problem] = said(bundle.plan(job(files=(one,), worker=(two,)), root))
+    assert said(planning.plan(job(worker=(one,), ps=(two,)), root)) == []
+    [problem] = said(planning.plan(job(files=(one,), worker=(two,)), root))
     assert "tony.worker.resources" in problem and "add ::name" in problem
     assert str(src) in problem and str(other) in problem
     # The same file twice is no clash.
-    assert said(bundle.plan(job(files=(one,), worker=(one,)), root)) == []
+    assert said(planning.plan(job(files=(one,), worker=(one,)), root)) == []
 
 
 def test_a_source_archive(tmp_path: Path, src: Path) -> None:
     with tarfile.open(tmp_path / "src.tgz", "w:gz") as out:
         out.add(src, ".")
-    plan = bundle.plan(job(tmp_path / "src.tgz"), str(tmp_path / "root"))
+    plan = planning.plan(job(tmp_path / "src.tgz"), str(tmp_path / "root"))
     assert said(plan) == []
     assert named(plan, "tony-src").kind is Kind.ARCHIVE
-    plan = bundle.plan(job(src / "train.py"), str(tmp_path / "root"))
+    plan = planning.plan(job(src / "train.py"), str(tmp_path / "root"))
     assert "train.py: is not an archive" in said(plan)[0]
 
 
@@ -146,7 +146,7 @@ def test_a_missing_classpath_entry_is_a_warning(tmp_path: Path, src: Path) -> No
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     paths = (str(tmp_path / "lib" / "*.jar"), str(tmp_path / "none"), str(tmp_path / "more/a.jar"))
-    plan = bundle.plan(job(src, classpath=paths), str(tmp_path / "root"))
+    plan = planning.plan(job(src, classpath=paths), str(tmp_path / "root"))
     assert said(plan) == []
     assert said(plan, Severity.WARNING) == [
         f"tony.client.hdfs-classpath: {tmp_path}/none does not exist and is left out"
@@ -159,7 +159,7 @@ def test_doubts_are_warnings(tmp_path: Path, src: Path) -> None:
     (src / "data").symlink_to("/data/imagenet")
     (src / ".env" / "bin").mkdir(parents=True)
     (src / ".env" / "pyvenv.cfg").write_text("")
-    plan = bundle.plan(job(src), str(tmp_path / "root"))
+    plan = planning.plan(job(src), str(tmp_path / "root"))
     doubts = "\n".join(said(plan, Severity.WARNING))
     assert "data -> /data/imagenet" in doubts and "(.env)" in doubts
     assert said(plan) == []
@@ -172,7 +172,7 @@ def test_venvs(tmp_path: Path, src: Path) -> None:
     root = str(tmp_path / "root")
 
     def doubts(**more: object) -> str:
-        plan = bundle.plan(job(src, **more), root)  # type: ignore[arg-type]
+        plan = planning.plan(job(src, **more), root)  # type: ignore[arg-type]
         assert said(plan) == []
         return "\n".join(said(plan, Severity.WARNING))
 
@@ -182,7 +182,7 @@ def test_venvs(tmp_path: Path, src: Path) -> None:
     assert doubts(venv=home, python="python3.99") == ""  # on the PATH, not in there
 
     def wrong(**more: object) -> str:
-        plan = bundle.plan(job(src, **more), root)  # type: ignore[arg-type]
+        plan = planning.plan(job(src, **more), root)  # type: ignore[arg-type]
         return "\n".join(said(plan))
 
     refused = f"tony.client.python-binary-path: {home} has no bin/python3.99, which"
@@ -207,7 +207,7 @@ def test_an_archive_of_a_venvs_folder(tmp_path: Path, src: Path, top: str) -> No
 
     def words(archive: str, python: Optional[str]) -> List[str]:
         made = job(src, venv=tmp_path / archive, python=python)
-        plan = bundle.plan(made, str(tmp_path / "root"))
+        plan = planning.plan(made, str(tmp_path / "root"))
         return [*said(plan), *said(plan, Severity.WARNING)]
 
     for python in (None, "bin/python", "venv/bin/python", f"venv/{top}/bin/python"):
@@ -220,7 +220,7 @@ def test_an_archive_of_a_venvs_folder(tmp_path: Path, src: Path, top: str) -> No
 def test_remote_files_are_used_where_they_are(tmp_path: Path, src: Path, web: Site) -> None:
     web.put("one.zip", b"1234567", mtime=5)
     url = f"http://me:pw@{web.address}/one.zip"
-    plan = bundle.plan(
+    plan = planning.plan(
         job(src, venv=url, files=(ref(f"http://me:pw@{web.address}/none"),)),
         str(tmp_path / "root"),
     )
@@ -229,7 +229,7 @@ def test_remote_files_are_used_where_they_are(tmp_path: Path, src: Path, web: Si
     assert (venv.digest, venv.size, venv.mtime_ms, venv.kind) == ("", 7, 5000, Kind.ARCHIVE)
     [problem] = said(plan)
     assert f"@{web.address}/none does not exist" in problem and "pw" not in problem
-    [problem] = said(bundle.plan(job(src, venv="https://host/venv"), str(tmp_path / "root")))
+    [problem] = said(planning.plan(job(src, venv="https://host/venv"), str(tmp_path / "root")))
     assert "must be an archive" in problem
 
 
@@ -237,7 +237,7 @@ def test_the_nodes_python(tmp_path: Path, src: Path) -> None:
     def plan(python: str) -> str:
         base = job(src)
         changed = base.replace(runtime=type(base.runtime)(python=python))
-        return "\n".join(said(bundle.plan(changed, str(tmp_path / "root"))))
+        return "\n".join(said(planning.plan(changed, str(tmp_path / "root"))))
 
     assert "no-such-python is no Python" in plan("no-such-python")
     assert "/bin/true is no Python" in plan("/bin/true")
@@ -255,15 +255,15 @@ def test_the_store_below_the_source_is_not_entered(tmp_path: Path) -> None:
     alone = tmp_path / "alone"
     alone.mkdir()
     (alone / "a.py").write_text("x")
-    one = named(bundle.plan(job(src), str(src)), "tony-src")
-    other = named(bundle.plan(job(alone), str(src)), "tony-src")
+    one = named(planning.plan(job(src), str(src)), "tony-src")
+    other = named(planning.plan(job(alone), str(src)), "tony-src")
     assert one.digest == other.digest
 
 
 def test_urls_that_are_none(tmp_path: Path, src: Path) -> None:
     bad = "http://[me:pw@host/x.zip"
     wrong = job(src, venv=bad, files=(ref(bad, "x"), ref("file://host/x", "y")), classpath=(bad,))
-    problems = said(bundle.plan(wrong, str(tmp_path / "root")))
+    problems = said(planning.plan(wrong, str(tmp_path / "root")))
     assert len(problems) == 4
     assert "three slashes" in "".join(problems) and "pw" not in "".join(problems)
 
@@ -278,9 +278,9 @@ def test_twenty_thousand_files_are_planned_again_in_a_second(tmp_path: Path) -> 
             (folder / str(number) / f"{inner}.py").write_text(f"{number} {inner}")
     time.sleep(2.1)
     root = str(tmp_path / "root")
-    one = bundle.plan(job(folder), root)
-    bundle.stage(one, root, "app-1", job(folder), b"")
+    one = planning.plan(job(folder), root)
+    staging.stage(one, root, "app-1", job(folder), b"")
     start = time.process_time()
-    two = bundle.plan(job(folder), root)
+    two = planning.plan(job(folder), root)
     assert time.process_time() - start < 4  # hashing all of it takes more
     assert all(upload.present for upload in two.uploads)

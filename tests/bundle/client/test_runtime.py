@@ -16,7 +16,7 @@ import pytest
 import tony_core
 from tests.bundle.jobs import job
 from tests.importgraph import Graph
-from tony_core import bundle
+from tony_core.bundle.client import planning, staging
 from tony_core.bundle.client import runtime as runtimes
 from tony_core.bundle.client.pythons import Python, PythonCache
 from tony_core.bundle.client.runtime_main import VERBS
@@ -146,13 +146,13 @@ def test_the_nodes_python_gets_its_own_bytecode(
 
 def test_it_is_built_once(tmp_path: Path) -> None:
     root = str(tmp_path / "root")
-    first = bundle.plan(job(), root)
-    bundle.stage(first, root, "app-1", job(), b"")
+    first = planning.plan(job(), root)
+    staging.stage(first, root, "app-1", job(), b"")
     item = find(first.artifacts, Use.RUNTIME)
     assert item is not None
     inode = os.stat(item.uri).st_ino
-    second = bundle.plan(job(), root)
-    bundle.stage(second, root, "app-2", job(), b"")
+    second = planning.plan(job(), root)
+    staging.stage(second, root, "app-2", job(), b"")
     assert second.artifacts == first.artifacts and second.upload_bytes == 0
     assert os.stat(item.uri).st_ino == inode
 

@@ -11,7 +11,8 @@ from typing import Dict, List
 import pytest
 
 from tests.bundle.jobs import job, said
-from tony_core import bundle, schedulers
+from tony_core import schedulers
+from tony_core.bundle.client import planning
 from tony_core.bundle.client import runtime as runtimes
 from tony_core.bundle.client.pythons import Python
 from tony_core.bundle.client.runtime import PluginError, list_plugin_files
@@ -105,7 +106,7 @@ def test_a_plugin_that_cannot_be_shipped_is_reported(target: str, tmp_path: Path
     plugin = Plugin("tony.frameworks", "mine", target)
     with pytest.raises(PluginError, match=r"mine .* cannot be sent to the nodes: "):
         list_plugin_files(plugin)
-    (words,) = said(bundle.plan(job(), str(tmp_path / "root"), plugins=[plugin]))
+    (words,) = said(planning.plan(job(), str(tmp_path / "root"), plugins=[plugin]))
     assert words.startswith("tony.application.framework: mine ")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bundle.jobs import job, ref
-from tony_core import bundle
+from tony_core.bundle.client import planning
 from tony_core.bundle.client.sources import HADOOP_CONF_PREFIX, HADOOP_NAME
 from tony_core.files.artifact import Kind, Use
 from tony_core.job.spec import Hadoop
@@ -24,7 +24,7 @@ def test_the_jobs_own_hadoop_stands_where_executors_look(tmp_path: Path) -> None
         hdfs_conf=str(tmp_path / "hdfs.xml"),
         yarn_conf=str(tmp_path / "conf"),
     )
-    plan = bundle.plan(job().replace(hadoop=hadoop), str(tmp_path / "root"))
+    plan = planning.plan(job().replace(hadoop=hadoop), str(tmp_path / "root"))
     assert plan.problems == []
     found = {item.name: (item.kind, item.use) for item in plan.artifacts}
     assert found.pop("tony-runtime")
@@ -43,5 +43,5 @@ def test_the_jobs_own_hadoop_stands_where_executors_look(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", [".tony-hadoop", ".tony-secret", "session-1"])
 def test_names_of_ours_are_taken(tmp_path: Path, name: str) -> None:
     (tmp_path / "f").write_text("")
-    plan = bundle.plan(job(files=(ref(tmp_path / "f", name),)), str(tmp_path / "root"))
+    plan = planning.plan(job(files=(ref(tmp_path / "f", name),)), str(tmp_path / "root"))
     assert "is reserved by TonY" in str(plan.problems)

@@ -12,8 +12,8 @@ from typing import List
 import pytest
 
 from tests.bundle.jobs import job, ref, snapshot
-from tony_core import bundle
 from tony_core.bundle import jobfolder
+from tony_core.bundle.client import planning, staging, staging_errors
 from tony_core.bundle.local.leases import read_leases
 from tony_core.bundle.local.store import Store, StoreError
 from tony_core.files.artifact import Artifact
@@ -40,8 +40,8 @@ def test_a_staged_job(tmp_path: Path, src: Path) -> None:
     what = job(src).replace(
         settings=(Setting("tony.execution.envs", "A=1", "--conf"), Setting("x.password", "pw", "-"))
     )
-    plan = bundle.plan(what, str(root))
-    artifacts = bundle.stage(plan, str(root), "app-1", what, b"\x01secret")
+    plan = planning.plan(what, str(root))
+    artifacts = staging.stage(plan, str(root), "app-1", what, b"\x01secret")
     folder = root / "apps" / "app-1" / "job"
     assert sorted(path.name for path in folder.iterdir()) == [
         "artifacts.json",
@@ -67,9 +67,9 @@ def test_a_staged_job(tmp_path: Path, src: Path) -> None:
     assert snapshot(src) == before
     assert set(read_leases(Store(str(root)).leases)[0].digests) == {i.digest for i in artifacts}
     # Twice: nothing is put again.
-    again = bundle.plan(what, str(root))
+    again = planning.plan(what, str(root))
     assert again.upload_bytes == 0
-    bundle.stage(again, str(root), "app-2", what, b"")
+    staging.stage(again, str(root), "app-2", what, b"")
     jobfolder.remove(str(root), "app-1")
     assert not (root / "apps" / "app-1").exists()
     assert [lease.app_id for lease in read_leases(Store(str(root)).leases)] == ["app-2"]
@@ -80,7 +80,7 @@ def test_a_plan_with_errors_stages_nothing(tmp_path: Path) -> None:
     root = tmp_path / "root"
     wrong = job(tmp_path / "none")
     with pytest.raises(JobError, match="none does not exist"):
-        bundle.stage(bundle.plan(wrong, str(root)), str(root), "app-1", wrong, b"")
+        staging.stage(planning.plan(wrong, str(root)), str(root), "app-1", wrong, b"")
     assert not root.exists()
 
 
@@ -88,10 +88,10 @@ def test_a_failure_leaves_nothing_of_the_job(tmp_path: Path, src: Path) -> None:
     root = tmp_path / "root"
     (src / "later.py").write_text("x")
     what = job(src)
-    plan = bundle.plan(what, str(root))
+    plan = planning.plan(what, str(root))
     (src / "later.py").write_text("changed")
     with pytest.raises(JobError, match=r"later.py was changed while it was being staged"):
-        bundle.stage(plan, str(root), "app-1", what, b"")
+        staging.stage(plan, str(root), "app-1", what, b"")
     assert read_leases(Store(str(root)).leases) == []
     assert files_below(root / "store" / "tmp") == []
     assert not (root / "apps" / "app-1").exists()
@@ -99,7 +99,7 @@ def test_a_failure_leaves_nothing_of_the_job(tmp_path: Path, src: Path) -> None:
 
 def test_an_interrupt_leaves_nothing_of_the_job(tmp_path: Path, src: Path) -> None:
     root = tmp_path / "root"
-    plan = bundle.plan(job(src), str(root))
+    plan = planning.plan(job(src), str(root))
 
     def interrupted(path: str) -> None:
         Path(path).mkdir()
@@ -107,7 +107,7 @@ def test_an_interrupt_leaves_nothing_of_the_job(tmp_path: Path, src: Path) -> No
 
     plan.uploads = (*plan.uploads[:-1], plan.uploads[-1]._replace(make=interrupted))
     with pytest.raises(KeyboardInterrupt):
-        bundle.stage(plan, str(root), "app-1", job(src), b"")
+        staging.stage(plan, str(root), "app-1", job(src), b"")
     assert read_leases(Store(str(root)).leases) == []
     assert files_below(root / "store" / "tmp") == []
     assert not (root / "apps" / "app-1").exists()
@@ -116,24 +116,24 @@ def test_an_interrupt_leaves_nothing_of_the_job(tmp_path: Path, src: Path) -> No
 
 def test_an_application_is_staged_once(tmp_path: Path, src: Path) -> None:
     root = str(tmp_path / "root")
-    bundle.stage(bundle.plan(job(src), root), root, "app-1", job(src), b"first")
+    staging.stage(planning.plan(job(src), root), root, "app-1", job(src), b"first")
     (tmp_path / "root" / "apps" / "app-1" / "app.json").write_text("{}")
-    with pytest.raises(bundle.StagingError, match="staged already"):
-        bundle.stage(bundle.plan(job(src), root), root, "app-1", job(src), b"second")
+    with pytest.raises(staging_errors.StagingError, match="staged already"):
+        staging.stage(planning.plan(job(src), root), root, "app-1", job(src), b"second")
 
 
 def test_an_application_id_cannot_lead_elsewhere(tmp_path: Path, src: Path) -> None:
     root = str(tmp_path / "root")
     for app_id in ("../x", "", ".hidden", "a/b"):
         with pytest.raises(ValueError, match="not an application id"):
-            bundle.stage(bundle.plan(job(src), root), root, app_id, job(src), b"")
+            staging.stage(planning.plan(job(src), root), root, app_id, job(src), b"")
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path, src: Path) -> None:
     (tmp_path / "file").write_text("")
     root = str(tmp_path / "file" / "root")
-    with pytest.raises(bundle.StagingError, match="TONY_HOME"):
-        bundle.stage(bundle.plan(job(src), root), root, "app-1", job(src), b"")
+    with pytest.raises(staging_errors.StagingError, match="TONY_HOME"):
+        staging.stage(planning.plan(job(src), root), root, "app-1", job(src), b"")
 
 
 def test_a_loose_store_is_closed(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_another_users_store_is_refused(tmp_path: Path) -> None:
 def test_what_is_remembered_is_saved_by_staging_only(tmp_path: Path, src: Path) -> None:
     os.utime(src / "train.py", (1, 1))
     root = tmp_path / "root"
-    plan = bundle.plan(job(src, files=(ref(sys.executable, "py"),)), str(root))
+    plan = planning.plan(job(src, files=(ref(sys.executable, "py"),)), str(root))
     assert not root.exists()
-    bundle.stage(plan, str(root), "app-1", job(src), b"")
+    staging.stage(plan, str(root), "app-1", job(src), b"")
     assert files_below(root / "store" / "digests")

@@ -11,8 +11,9 @@ import time
 from typing import Callable, Dict
 
 from tests.bundle.jobs import job, ref
-from tony_core import bundle
 from tony_core.bundle import archive, jobfolder, unpack
+from tony_core.bundle.client import planning, staging
+from tony_core.bundle.local import garbage
 from tony_core.bundle.local.store import Store
 
 
@@ -24,8 +25,8 @@ def submits(root: str, source: str, seconds: str, name: str) -> None:
     rounds = 0
     while time.monotonic() < deadline or _too_few(rounds, deadline):
         app_id = f"{name}-{rounds}"
-        plan = bundle.plan(what, root)
-        artifacts = bundle.stage(plan, root, app_id, what, b"s")
+        plan = planning.plan(what, root)
+        artifacts = staging.stage(plan, root, app_id, what, b"s")
         for _ in range(3):
             for item in artifacts:
                 path = unpack.localize(item, root)
@@ -46,7 +47,7 @@ def collects(root: str, seconds: str) -> None:
     deadline = time.monotonic() + float(seconds)
     taken = 0
     while time.monotonic() < deadline or _too_few(taken, deadline):
-        for line in bundle.gc(root, 0, settle_s=0.0):
+        for line in garbage.collect(root, 0, settle_s=0.0):
             taken += line.startswith("object")
     print(taken)
 
@@ -64,7 +65,7 @@ def stalls(root: str, source: str, where: str) -> None:
         time.sleep(600)
 
     what = job(f"{source}/src", files=(ref(f"{source}/data.tar.gz", "data", True),))
-    plan = bundle.plan(what, root)
+    plan = planning.plan(what, root)
     if where == "lease":
         Store.put = stop  # type: ignore[method-assign, assignment]
     elif where == "content":
@@ -76,7 +77,7 @@ def stalls(root: str, source: str, where: str) -> None:
             stop()
 
         plan.uploads = (first, second._replace(make=half), *rest)
-    artifacts = bundle.stage(plan, root, "app-killed", what, b"s")
+    artifacts = staging.stage(plan, root, "app-killed", what, b"s")
     if where == "unpacking":
         archive.extract = stop  # type: ignore[assignment]
         for item in artifacts:

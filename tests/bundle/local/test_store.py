@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from tests.bundle.jobs import job
 from tests.fuzzing import fuzz, mutations
 from tests.second_user import as_stranger, needs_root, open_folder
-from tony_core import bundle
 from tony_core.bundle import jobfolder
+from tony_core.bundle.client import planning, staging, staging_errors
+from tony_core.bundle.local import garbage
 from tony_core.bundle.local.leases import Lease, Owner, read_leases, write_lease
 from tony_core.bundle.local.store import Store, StoreError, difference
 from tony_core.files.durable import locked
@@ -64,7 +65,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def collect(root: Path, older_than_s: float = 0.0, dry_run: bool = False) -> List[str]:
-    return list(bundle.gc(str(root), older_than_s, dry_run, settle_s=0.0))
+    return list(garbage.collect(str(root), older_than_s, dry_run, settle_s=0.0))
 
 
 def test_put_is_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_what_is_leased_stays_and_what_was_used_lately_too(tmp_path: Path) -> No
     assert len(collect(root)) == 1 and not store.has(B) and store.has(A)
     store.release("app-1")
     # The processes of a job may run on for a moment after its end.
-    assert list(bundle.gc(str(root), 0)) == []
+    assert list(garbage.collect(str(root), 0)) == []
     assert collect(root) == [f"object {A[:12]} (a, 1.0 MB)"]
     assert collect(root) == []
 
@@ -189,8 +190,8 @@ def test_the_scheduler_is_asked_where_there_is_one(tmp_path: Path) -> None:
     store = Store(str(root))
     store.prepare()
     write_lease(store.leases, Lease("app-1", dead_owner(), (A,), time.time()))
-    assert list(bundle.gc(str(root), 0, ended=lambda app_id: False)) == []
-    assert len(list(bundle.gc(str(root), 0, ended=lambda app_id: True))) == 1
+    assert list(garbage.collect(str(root), 0, ended=lambda app_id: False)) == []
+    assert len(list(garbage.collect(str(root), 0, ended=lambda app_id: True))) == 1
 
 
 def test_a_lease_taken_again_while_judged_counts(tmp_path: Path) -> None:
@@ -329,7 +330,9 @@ def test_a_killed_submit_leaves_nothing_that_is_not_collected(
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "stalled\n", process.stderr and process.stderr.read()
-        assert list(bundle.gc(str(root), 0, settle_s=0.0)) == []  # it lives: not a thing is taken
+        assert (
+            list(garbage.collect(str(root), 0, settle_s=0.0)) == []
+        )  # it lives: not a thing is taken
     finally:
         process.kill()
         process.communicate()
@@ -351,8 +354,8 @@ def test_a_collection_that_was_killed_is_finished_by_the_next(tmp_path: Path) ->
 
 def test_the_runtime_of_a_running_job_stays(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    plan = bundle.plan(job(), str(root))
-    bundle.stage(plan, str(root), "app-1", job(), b"")
+    plan = planning.plan(job(), str(root))
+    staging.stage(plan, str(root), "app-1", job(), b"")
     assert collect(root) == []
     jobfolder.remove(str(root), "app-1")
     assert len(collect(root)) == 1
@@ -409,19 +412,19 @@ def test_a_damaged_object_is_put_again_and_reported(tmp_path: Path, kind: str) -
     source.mkdir()
     (source / "main.py").write_text("print(1)")
     what = job(source)
-    bundle.stage(bundle.plan(what, root), root, "app-1", what, b"")
+    staging.stage(planning.plan(what, root), root, "app-1", what, b"")
     store = Store(root)
     (digest,) = [name for name in store.all_objects() if store.meta(name)["name"] == "tony-src"]
     folder = Path(store.object_path(digest))
     DAMAGE[kind](folder)
-    plan = bundle.plan(what, root)
+    plan = planning.plan(what, root)
     (warning,) = [str(problem) for problem in plan.problems]
     assert "what was staged of tony-src is damaged" in warning and "staged again" in warning
-    bundle.stage(plan, root, "app-2", what, b"")
+    staging.stage(plan, root, "app-2", what, b"")
     assert (folder / "content" / "main.py").read_text() == "print(1)"
     assert store.damage(digest) == ""
     assert os.listdir(os.path.join(root, "store", "tmp")) == []
-    assert bundle.plan(what, root).problems == []
+    assert planning.plan(what, root).problems == []
 
 
 def test_bytecode_that_python_adds_is_no_damage(tmp_path: Path) -> None:
@@ -440,12 +443,12 @@ def test_bytecode_that_python_adds_is_no_damage(tmp_path: Path) -> None:
 def test_the_runtime_is_put_again_when_its_main_is_emptied(tmp_path: Path, source: Path) -> None:
     root = str(tmp_path / "root")
     what = job(source / "src")
-    artifacts = bundle.stage(bundle.plan(what, root), root, "app-1", what, b"")
+    artifacts = staging.stage(planning.plan(what, root), root, "app-1", what, b"")
     (runtime,) = [item for item in artifacts if item.name == "tony-runtime"]
     main = Path(runtime.uri, "__main__.py")
     good = main.read_bytes()
     write(main, b"")
-    bundle.stage(bundle.plan(what, root), root, "app-2", what, b"")
+    staging.stage(planning.plan(what, root), root, "app-2", what, b"")
     assert main.read_bytes() == good
 
 
@@ -454,11 +457,11 @@ def test_a_runtime_that_goes_between_plan_and_stage_is_made_whole(
 ) -> None:
     root = str(tmp_path / "root")
     what = job(source / "src")
-    artifacts = bundle.stage(bundle.plan(what, root), root, "app-1", what, b"")
+    artifacts = staging.stage(planning.plan(what, root), root, "app-1", what, b"")
     (runtime,) = [item for item in artifacts if item.name == "tony-runtime"]
-    plan = bundle.plan(what, root)
+    plan = planning.plan(what, root)
     shutil.rmtree(os.path.dirname(runtime.uri))
-    bundle.stage(plan, root, "app-2", what, b"")
+    staging.stage(plan, root, "app-2", what, b"")
     assert Path(runtime.uri, "__main__.py").stat().st_size > 0
 
 
@@ -485,8 +488,10 @@ def test_a_store_that_another_user_made_is_not_even_read(open_folder: Path, how:
         """,
         [str(open_folder), how],
     )
-    with pytest.raises(bundle.StagingError, match="the store belongs to another user; set TONY_H"):
-        bundle.plan(job(), str(open_folder))
+    with pytest.raises(
+        staging_errors.StagingError, match="the store belongs to another user; set TONY_H"
+    ):
+        planning.plan(job(), str(open_folder))
     with pytest.raises(StoreError, match="belongs to another user"):
         Store(str(open_folder)).prepare()
 
@@ -501,7 +506,7 @@ def test_another_user_neither_reads_nor_locks_nor_replaces_what_is_stored(
     before = os.umask(0)
     try:
         what = job(source)
-        bundle.stage(bundle.plan(what, str(open_folder)), str(open_folder), "app-1", what, b"s")
+        staging.stage(planning.plan(what, str(open_folder)), str(open_folder), "app-1", what, b"s")
     finally:
         os.umask(before)
     paths = [str(path) for path in open_folder.rglob("*")]

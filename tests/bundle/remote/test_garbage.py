@@ -11,8 +11,8 @@ from typing import BinaryIO, Callable, List, Optional
 import pytest
 
 from tests.bundle.fakecluster import ROOT, FakeCluster, fresh
-from tony_core import bundle
 from tony_core.bundle import jobfolder
+from tony_core.bundle.local import garbage
 from tony_core.bundle.remote.garbage import remove_damaged
 from tony_core.bundle.remote.store import RemoteStore, Staged
 
@@ -39,7 +39,7 @@ def content(text: str) -> Callable[[BinaryIO], object]:
 def collect(
     older: float = 0.0, ended: Optional[bool] = True, dry_run: bool = False, settle: float = 0.0
 ) -> List[str]:
-    return list(bundle.gc(ROOT, older, dry_run, ended=lambda app_id: ended, settle_s=settle))
+    return list(garbage.collect(ROOT, older, dry_run, ended=lambda app_id: ended, settle_s=settle))
 
 
 def aged(cluster: FakeCluster, below: str, seconds: float) -> None:
@@ -260,7 +260,7 @@ def test_submits_and_collectors_race(store: RemoteStore, cluster: FakeCluster) -
         over = False
         while not over:
             over = stop.is_set()  # a last time when all have ended: then there is something
-            for line in bundle.gc(
+            for line in garbage.collect(
                 ROOT, 0, ended=lambda app_id: app_id not in running, settle_s=0.0
             ):
                 rounds["collects"] += line.startswith("object")

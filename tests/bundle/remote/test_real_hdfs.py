@@ -15,8 +15,9 @@ import pytest
 from tests.bundle.jobs import job, ref
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
-from tony_core import bundle
 from tony_core.bundle import jobfolder
+from tony_core.bundle.client import planning, staging, staging_errors
+from tony_core.bundle.local import garbage
 from tony_core.bundle.remote.store import RemoteStore
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact, Kind
@@ -55,9 +56,9 @@ def as_user(cluster: Hadoop, user: str) -> WebHdfsFileSystem:
 
 
 def staged(what: Job, root: str, app_id: str) -> List[Artifact]:
-    plan = bundle.plan(what, root)
+    plan = planning.plan(what, root)
     assert plan.errors == [], plan.problems
-    return list(bundle.stage(plan, root, app_id, what, b""))
+    return list(staging.stage(plan, root, app_id, what, b""))
 
 
 def small(tmp_path: Path) -> Path:
@@ -155,7 +156,7 @@ def test_objects_verify_and_go(root: str, tmp_path: Path) -> None:
     modes = {registry.filesystem(root).stat(item.uri).mode for item in items}
     assert modes == {0o600}
     jobfolder.remove(root, "application_1_1")
-    gone = list(bundle.gc(root, 0, ended=lambda app_id: True, settle_s=0.0))
+    gone = list(garbage.collect(root, 0, ended=lambda app_id: True, settle_s=0.0))
     assert len(gone) >= len(items)
     assert store.names(store.objects) == store.names(store.leases) == []
 
@@ -194,7 +195,7 @@ def test_refusals_in_one_line(
     root += f"-{break_it.__name__}"
     src = small(tmp_path)
     break_it(hadoop(), root)
-    with pytest.raises(bundle.StagingError, match=words) as caught:
+    with pytest.raises(staging_errors.StagingError, match=words) as caught:
         staged(job(src), root, "application_1_1")
     assert "\n" not in str(caught.value), str(caught.value)
     hadoop().heal()
@@ -206,7 +207,7 @@ def test_no_space(hadoop: GetHadoop, tmp_path: Path) -> None:
     cluster = hadoop("no_space")
     as_user(cluster, "root")
     root = f"{cluster.default_fs}/user/root/.tony"
-    with pytest.raises(bundle.StagingError, match=r"no DataNode.*tony gc"):
+    with pytest.raises(staging_errors.StagingError, match=r"no DataNode.*tony gc"):
         staged(job(small(tmp_path)), root, "application_1_1")
     store = RemoteStore(root)
     assert store.names(store.leases) == store.names(store.tmp) == []

@@ -17,8 +17,8 @@ import pytest
 from tests.bundle.conftest import Site
 from tests.bundle.fakecluster import ROOT, FakeCluster, fresh
 from tests.bundle.jobs import job, ref, said, snapshot
-from tony_core import bundle
 from tony_core.bundle import jobfolder
+from tony_core.bundle.client import planning, staging, staging_errors
 from tony_core.bundle.client import runtime as runtimes
 from tony_core.bundle.client.destination import home_store
 from tony_core.bundle.remote.garbage import remove_damaged
@@ -58,9 +58,9 @@ def src(tmp_path: Path) -> Path:
 
 
 def staged(what: Job, app_id: str = "application_1_0001") -> List[Artifact]:
-    plan = bundle.plan(what, ROOT)
+    plan = planning.plan(what, ROOT)
     assert plan.errors == [], plan.problems
-    return list(bundle.stage(plan, ROOT, app_id, what, b"secret"))
+    return list(staging.stage(plan, ROOT, app_id, what, b"secret"))
 
 
 def named(items: List[Artifact], name: str) -> Artifact:
@@ -78,7 +78,7 @@ def unpacked(cluster: FakeCluster, item: Artifact, folder: Path) -> Path:
 
 def test_planning_writes_nothing(cluster: FakeCluster, tmp_path: Path, src: Path) -> None:
     before = snapshot(src)
-    plan = bundle.plan(job(src), ROOT)
+    plan = planning.plan(job(src), ROOT)
     assert cluster.names() == [] and not (tmp_path / "home").exists()
     assert plan.upload_bytes > 0 and [item.present for item in plan.uploads] == [False, False]
     assert set(cluster.took()) == {"list"}
@@ -102,7 +102,7 @@ def test_a_folder_arrives_as_it_was(cluster: FakeCluster, tmp_path: Path, src: P
     assert (out / "empty" / ("n" * 150)).read_bytes() == b"long"
     with tarfile.open(cluster.path(item.uri)) as tar:
         assert {(member.uid, member.gid) for member in tar} == {(0, 0)}
-    local = bundle.plan(job(src), str(tmp_path / "root"))
+    local = planning.plan(job(src), str(tmp_path / "root"))
     assert named(list(local.artifacts), "tony-src").digest == item.digest
 
 
@@ -144,10 +144,10 @@ def test_the_second_submit_costs_a_few_calls(cluster: FakeCluster, src: Path) ->
     first = staged(job(src, files=(ref(src / "train.py"),)))
     cluster.took()
     before = snapshot(Path(cluster.path(f"{ROOT}/store/objects")))
-    plan = bundle.plan(job(src, files=(ref(src / "train.py"),)), ROOT)
+    plan = planning.plan(job(src, files=(ref(src / "train.py"),)), ROOT)
     assert plan.upload_bytes == 0 and list(plan.artifacts) == first  # exact before staging, too
     assert cluster.took() == {"list": 3}
-    second = bundle.stage(plan, ROOT, "application_1_0002", job(src), b"")
+    second = staging.stage(plan, ROOT, "application_1_0002", job(src), b"")
     assert list(second) == first
     assert cluster.took() == {"stat": 1, "mkdir": 3, "list": 3}
     assert snapshot(Path(cluster.path(f"{ROOT}/store/objects"))) == before
@@ -226,17 +226,17 @@ def test_what_stands_on_the_cluster_is_used_there(
     (here / "v.tar.gz").write_bytes(b"12345")
     os.utime(here / "v.tar.gz", (7, 7))
     (here / "v.tar.xz").write_bytes(b"12345")
-    plan = bundle.plan(job(src, venv="fake://cluster/data/v.tar.gz"), ROOT)
+    plan = planning.plan(job(src, venv="fake://cluster/data/v.tar.gz"), ROOT)
     venv = named(list(plan.artifacts), "venv")
     assert (venv.uri, venv.digest) == ("fake://cluster/data/v.tar.gz", "")
     assert (venv.size, venv.mtime_ms, venv.kind) == (5, 7000, Kind.ARCHIVE)
-    [wrong] = said(bundle.plan(job(src, venv="fake://cluster/data/v.tar.xz"), ROOT))
+    [wrong] = said(planning.plan(job(src, venv="fake://cluster/data/v.tar.xz"), ROOT))
     assert "do not unpack it" in wrong and ".tar.gz" in wrong
     (here / "v.zip").write_bytes(b"12345")
-    doubts = said(bundle.plan(job(src, venv="fake://cluster/data/v.zip"), ROOT), Severity.WARNING)
+    doubts = said(planning.plan(job(src, venv="fake://cluster/data/v.zip"), ROOT), Severity.WARNING)
     assert [words for words in doubts if "no symbolic links from a zip" in words]
     folder = named(
-        list(bundle.plan(job(src, files=(ref("fake://cluster/data", "d"),)), ROOT).artifacts), "d"
+        list(planning.plan(job(src, files=(ref("fake://cluster/data", "d"),)), ROOT).artifacts), "d"
     )
     assert (folder.kind, folder.uri) == (Kind.FOLDER, "fake://cluster/data")
 
@@ -258,8 +258,8 @@ def test_a_published_runtime(cluster: FakeCluster, src: Path) -> None:
     place = "fake://cluster/tony/tony-runtime.tar"
     os.chmod(cluster.folder, 0o755)
     with pytest.raises(ValueError, match=r"must end in \.tar"):
-        bundle.publish_runtime("fake://cluster/tony/runtime.zip")
-    size = bundle.publish_runtime(place)
+        staging.publish_runtime("fake://cluster/tony/runtime.zip")
+    size = staging.publish_runtime(place)
     found = cluster.stat(place)
     assert (found.size, found.mode) == (size, 0o644)
     what = job(src)
@@ -269,7 +269,7 @@ def test_a_published_runtime(cluster: FakeCluster, src: Path) -> None:
     assert (runtime.size, runtime.mtime_ms) == (size, found.mtime_ms)
     os.chmod(cluster.folder / "tony", 0o700)
     with pytest.raises(PermissionError, match=r"o\+x"):
-        bundle.publish_runtime(place)
+        staging.publish_runtime(place)
 
 
 # ---------------------------------------------------------------------- what goes wrong
@@ -279,10 +279,10 @@ def test_a_published_runtime(cluster: FakeCluster, src: Path) -> None:
 def test_a_failure_leaves_no_lease_and_no_half_object(
     cluster: FakeCluster, src: Path, verb: str
 ) -> None:
-    plan = bundle.plan(job(src), ROOT)
+    plan = planning.plan(job(src), ROOT)
     cluster.fail[verb] = OSError(errno.EROFS, "HDFS is in safe mode", "fake://cluster/x")
-    with pytest.raises(bundle.StagingError, match="HDFS is in safe mode"):
-        bundle.stage(plan, ROOT, "application_1_0001", job(src), b"")
+    with pytest.raises(staging_errors.StagingError, match="HDFS is in safe mode"):
+        staging.stage(plan, ROOT, "application_1_0001", job(src), b"")
     del cluster.fail[verb]
     left = [name for name in cluster.names() if "content" in name or "application" in name]
     assert left == []
@@ -290,10 +290,10 @@ def test_a_failure_leaves_no_lease_and_no_half_object(
 
 
 def test_an_interrupt_leaves_nothing_of_the_job(cluster: FakeCluster, src: Path) -> None:
-    plan = bundle.plan(job(src), ROOT)
+    plan = planning.plan(job(src), ROOT)
     cluster.fail["write"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        bundle.stage(plan, ROOT, "application_1_0001", job(src), b"")
+        staging.stage(plan, ROOT, "application_1_0001", job(src), b"")
     assert [name for name in cluster.names("store") if "application" in name] == []
 
 
@@ -332,14 +332,14 @@ def denied(access: str, path: str, owner: str, mode: str) -> PermissionError:
 def test_refusals_have_a_remedy(
     cluster: FakeCluster, src: Path, error: OSError, words: str
 ) -> None:
-    plan = bundle.plan(job(src), ROOT)
+    plan = planning.plan(job(src), ROOT)
     cluster.fail["mkdir"] = error
-    with pytest.raises(bundle.StagingError, match=words) as caught:
-        bundle.stage(plan, ROOT, "application_1_0001", job(src), b"")
+    with pytest.raises(staging_errors.StagingError, match=words) as caught:
+        staging.stage(plan, ROOT, "application_1_0001", job(src), b"")
     assert "\n" not in str(caught.value)
     cluster.fail = {"list": error}
-    with pytest.raises(bundle.StagingError):
-        bundle.plan(job(src), ROOT)
+    with pytest.raises(staging_errors.StagingError):
+        planning.plan(job(src), ROOT)
 
 
 def _shorter(path: str) -> None:
@@ -364,8 +364,8 @@ def test_a_damaged_object_is_reported_in_one_line(
 ) -> None:
     item = named(staged(job(src)), "tony-src")
     harm(cluster.path(item.uri))
-    with pytest.raises(bundle.StagingError, match=words) as caught:
-        bundle.plan(job(src), ROOT)
+    with pytest.raises(staging_errors.StagingError, match=words) as caught:
+        planning.plan(job(src), ROOT)
     assert str(caught.value).startswith(f"a staged file is damaged: {item.uri} {words}")
     remedy = f"tony gc --scheduler yarn --verify --remove --staging-dir {ROOT} removes it"
     assert str(caught.value).endswith(f"; {remedy}: then submit again")
@@ -385,7 +385,7 @@ def test_other_bytes_of_the_same_size_and_time_are_found_by_the_checksum(
     with open(path, "r+b") as stream:
         stream.write(b"X")
     os.utime(path, ns=(found.st_mtime_ns, found.st_mtime_ns))
-    assert bundle.plan(job(src), ROOT).errors == []
+    assert planning.plan(job(src), ROOT).errors == []
     wrong = store.verify(item.digest)
     assert str(wrong) == f"{item.uri} has another checksum than when it was staged"
     assert {name: str(error) for name, error in store.verify_all().items()} == {
@@ -415,7 +415,7 @@ def test_an_upload_that_lost_bytes_is_noticed(
         _shorter(self.path(location))
 
     monkeypatch.setattr(FakeCluster, "write", cut)
-    with pytest.raises(bundle.StagingError, match="has 100 bytes after an upload of"):
+    with pytest.raises(staging_errors.StagingError, match="has 100 bytes after an upload of"):
         staged(job(src))
     assert cluster.names("store/objects") == []
 
@@ -426,13 +426,13 @@ def test_a_source_that_changes_while_it_travels(
 ) -> None:
     if not young:
         os.utime(src / "train.py", (1, 1))
-    plan = bundle.plan(job(src), ROOT)
+    plan = planning.plan(job(src), ROOT)
     (src / "train.py").write_text("print(2)")
     with pytest.raises(JobError, match=r"train\.py was changed while it was being staged"):
-        bundle.stage(plan, ROOT, "application_1_0001", job(src), b"")
+        staging.stage(plan, ROOT, "application_1_0001", job(src), b"")
     (src / "train.py").unlink()
     with pytest.raises(JobError, match=r"train\.py was removed while it was being staged"):
-        bundle.stage(plan, ROOT, "application_1_0001", job(src), b"")
+        staging.stage(plan, ROOT, "application_1_0001", job(src), b"")
     assert cluster.names("store/leases") == []
     assert [name for name in cluster.names("store/tmp") if name] == []
 
@@ -455,5 +455,5 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(
 def test_warnings_are_those_of_a_local_root(
     cluster: FakeCluster, tmp_path: Path, src: Path
 ) -> None:
-    local = bundle.plan(job(src), str(tmp_path / "root"))
-    assert said(bundle.plan(job(src), ROOT), Severity.WARNING) == said(local, Severity.WARNING)
+    local = planning.plan(job(src), str(tmp_path / "root"))
+    assert said(planning.plan(job(src), ROOT), Severity.WARNING) == said(local, Severity.WARNING)
