@@ -42,9 +42,8 @@ from tony_core.protocol.messages import (
     Shutdown,
     Start,
 )
-from tony_core.schedulers.port import (
+from tony_core.schedulers.container_pool import (
     Allocated,
-    AppState,
     Completed,
     Container,
     ContainerPool,
@@ -55,6 +54,7 @@ from tony_core.schedulers.port import (
     PoolInfo,
     Started,
 )
+from tony_core.schedulers.port import AppState
 
 SECRET = b"a secret that is worth nothing.."
 HEARTBEAT_S = 1.0

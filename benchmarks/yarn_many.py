@@ -30,7 +30,7 @@ from tony_core.hadoop.yarn.records import Capability
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.hadoop.yarn.rm_master import RmMaster
 from tony_core.job.spec import Job, Resources, Role
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool, port
 from tony_core.schedulers.yarn.master.launch_context import LaunchContexts
 from tony_core.schedulers.yarn.master.pool import Application
 from tony_core.schedulers.yarn.master.pool_factory import connect_pool
@@ -46,7 +46,7 @@ class Master:
 
     def __init__(self, conf: SiteConfiguration) -> None:
         self._changed = threading.Condition(threading.RLock())
-        self.held: Dict[str, port.Container] = {}
+        self.held: Dict[str, container_pool.Container] = {}
         self.started = self.ended = 0
         client = RmClient.open(conf, user=User(user_name()))
         app = client.new_application().id
@@ -68,15 +68,15 @@ class Master:
         job = Job("many", (Role("worker", 1, SMALL, "true"),))
         self.pool = connect_pool(conf, application, job, LaunchContexts(), token)
 
-    def receive(self, event: port.PoolEvent) -> None:
+    def receive(self, event: container_pool.PoolEvent) -> None:
         with self._changed:
-            if isinstance(event, port.Allocated):
+            if isinstance(event, container_pool.Allocated):
                 for container in event.containers:
                     self.held[container.id] = container
-                    self.pool.launch(container, port.Launch(("true",), {}, ()))
-            elif isinstance(event, port.Started):
+                    self.pool.launch(container, container_pool.Launch(("true",), {}, ()))
+            elif isinstance(event, container_pool.Started):
                 self.started += 1
-            elif isinstance(event, port.Completed):
+            elif isinstance(event, container_pool.Completed):
                 self.held.pop(event.container_id, None)
                 self.ended += 1
             self._changed.notify_all()
@@ -136,7 +136,7 @@ def figures(conf: SiteConfiguration, count: int) -> List[tuple[str, float, str]]
     before = memory_mb()
     master.pool.start(master.receive, "http://127.0.0.1:1/")
     begun, paid = time.monotonic(), time.process_time()
-    master.pool.request([port.ContainerRequest("worker", 0, count, SMALL)], True)
+    master.pool.request([container_pool.ContainerRequest("worker", 0, count, SMALL)], True)
     master.wait(lambda: len(master.held) >= count)
     found.append(("granted", time.monotonic() - begun, "s"))
     master.wait(lambda: master.started >= count)

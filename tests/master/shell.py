@@ -34,9 +34,8 @@ from tony_core.protocol.messages import (
     Welcome,
 )
 from tony_core.protocol.messages import Running as Runs
-from tony_core.schedulers.port import (
+from tony_core.schedulers.container_pool import (
     Allocated,
-    AppState,
     Completed,
     Container,
     ContainerPool,
@@ -47,6 +46,7 @@ from tony_core.schedulers.port import (
     PoolInfo,
     PreviousContainers,
 )
+from tony_core.schedulers.port import AppState
 
 SECRET = b"a secret of 32 bytes, or nearly."
 PATIENCE_S = 60.0

@@ -24,7 +24,8 @@ from tony_core.master import main as entry
 from tony_core.master.main import CRASHED, USAGE, arguments, kill_reason, main, serve, startup_limit
 from tony_core.master.master import Master
 from tony_core.protocol.reactor import Reactor
-from tony_core.schedulers.port import AppState, MasterContext, SchedulerError
+from tony_core.schedulers.container_pool import MasterContext
+from tony_core.schedulers.port import AppState, SchedulerError
 
 __all__ = ["far"]
 

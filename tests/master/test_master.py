@@ -32,7 +32,8 @@ from tony_core.protocol.messages import (
     Stopped,
     Welcome,
 )
-from tony_core.schedulers.port import AllocationPending, AppState, Container, ShutdownRequested
+from tony_core.schedulers.container_pool import AllocationPending, Container, ShutdownRequested
+from tony_core.schedulers.port import AppState
 
 ONE = Role("worker", 1, Resources(), "true")
 

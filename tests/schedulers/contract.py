@@ -25,24 +25,21 @@ from tony_core.bundle.client import planning, staging
 from tony_core.exit_causes import ExitCause
 from tony_core.files.artifact import Artifact, Use
 from tony_core.job.spec import FileRef, Job, Resources, Role
-from tony_core.schedulers.port import (
+from tony_core.schedulers.container_pool import (
     Allocated,
     AllocationPending,
-    AppState,
     Completed,
     Container,
     ContainerPool,
     ContainerRequest,
     Launch,
-    LogRef,
-    NoSuchApplication,
     PoolEvent,
     PoolInfo,
     PreviousContainers,
     RequestRejected,
-    Scheduler,
     Started,
 )
+from tony_core.schedulers.port import AppState, LogRef, NoSuchApplication, Scheduler
 
 SECRET = b"not for everybody"
 SMALL = Resources(memory_mb=64)

@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     """The master."""
     from tony_core.files.artifact import Artifact
     from tony_core.job.spec import Resources
-    from tony_core.schedulers import open_master, port
+    from tony_core.schedulers import container_pool, open_master, port
 
     parser = argparse.ArgumentParser()
     for word in ("scheduler", "app-dir", "attempt", "lock-fd"):
@@ -77,8 +77,8 @@ def main(argv: Sequence[str]) -> int:
     else:
         signal.signal(signal.SIGTERM, lambda *_: inbox.put("TERM"))
     pool.start(inbox.put, "http://localhost:1/")
-    requests: List[port.ContainerRequest] = [
-        port.ContainerRequest(role, 0, count, Resources(memory_mb=memory))
+    requests: List[container_pool.ContainerRequest] = [
+        container_pool.ContainerRequest(role, 0, count, Resources(memory_mb=memory))
         for role, count, memory in orders["requests"]
     ]
     left = sum(request.count for request in requests)
@@ -96,15 +96,15 @@ def main(argv: Sequence[str]) -> int:
             pool.finish(port.AppState.KILLED, reason)
             pool.close()
             return 0
-        if isinstance(event, port.PreviousContainers):
+        if isinstance(event, container_pool.PreviousContainers):
             left = len(event.containers)
-        if isinstance(event, port.Allocated):
+        if isinstance(event, container_pool.Allocated):
             for container in event.containers:
-                launch = port.Launch(
+                launch = container_pool.Launch(
                     tuple(orders["argv"]), {}, brought, context.secret, f"{container.role}:0"
                 )
                 pool.launch(container, launch)
-        if isinstance(event, port.Completed):
+        if isinstance(event, container_pool.Completed):
             left -= 1
             worst = max(worst, event.exit_code)
     pool.finish(port.AppState.FAILED if worst else port.AppState.SUCCEEDED, f"worst code {worst}")

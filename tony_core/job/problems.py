@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Iterable, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Iterable, List, NamedTuple, Optional, Sequence
 
-from tony_core.job.spec import Job
+if TYPE_CHECKING:
+    from tony_core.job.spec import Job
 
 _PLACE = re.compile(r"(.+):([0-9]+)", re.DOTALL)  # file:line
 

@@ -33,7 +33,8 @@ from tony_core.loopback import NoLoopback
 from tony_core.master.master import Master
 from tony_core.master.state.finalize import finish_application
 from tony_core.schedulers import open_master
-from tony_core.schedulers.port import AppState, ContainerPool, MasterContext, SchedulerError
+from tony_core.schedulers.container_pool import ContainerPool, MasterContext
+from tony_core.schedulers.port import AppState, SchedulerError
 
 CRASHED = 1
 USAGE = 2

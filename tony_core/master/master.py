@@ -50,14 +50,14 @@ from tony_core.master.state.previous_attempt import read_previous_attempt
 from tony_core.master.web.status_site import StatusSite
 from tony_core.protocol.messages import Ended, Running, Shutdown, Stop
 from tony_core.protocol.reactor import Reactor, Timer
-from tony_core.schedulers.port import (
-    AppState,
+from tony_core.schedulers.container_pool import (
     Container,
     ContainerPool,
     MasterContext,
     PoolInfo,
     ShutdownRequested,
 )
+from tony_core.schedulers.port import AppState
 from tony_core.version import __version__
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any, Callable, Dict, Mapping, Tuple, Type
 
 from tony_core.master.executors.server import ExecutorServer
 from tony_core.protocol.reactor import Reactor, Timer
-from tony_core.schedulers import port
-from tony_core.schedulers.port import Container, PoolEvent
+from tony_core.schedulers import container_pool
+from tony_core.schedulers.container_pool import Container, PoolEvent
 
 LAST_MESSAGES_S = 0.3
 
@@ -33,12 +33,12 @@ class PoolEvents:
         self._executors = executors
         self._inherited = inherited
         self.containers: Dict[str, Container] = {}  # those that have not ended
-        self._waiting: Dict[str, Tuple[port.Completed, Timer]] = {}
+        self._waiting: Dict[str, Tuple[container_pool.Completed, Timer]] = {}
         self._closed = False
         self._handlers: Mapping[Type[PoolEvent], Callable[[Any], None]] = {
-            port.Allocated: self._allocated,
-            port.Completed: self._completed,
-            port.PreviousContainers: self._previous,
+            container_pool.Allocated: self._allocated,
+            container_pool.Completed: self._completed,
+            container_pool.PreviousContainers: self._previous,
         }
 
     def sink(self, event: PoolEvent) -> None:
@@ -63,26 +63,26 @@ class PoolEvents:
         if not self._closed:
             self._handlers.get(type(event), self._feed)(event)
 
-    def _allocated(self, event: port.Allocated) -> None:
+    def _allocated(self, event: container_pool.Allocated) -> None:
         for container in event.containers:
             self.containers[container.id] = container
             self._executors.expect(container.id)
         self._feed(event)
 
-    def _previous(self, event: port.PreviousContainers) -> None:
+    def _previous(self, event: container_pool.PreviousContainers) -> None:
         for container in event.containers:
             self.containers[container.id] = container
             self._executors.expect(container.id)
         self._inherited(event.containers)
 
-    def _completed(self, event: port.Completed) -> None:
+    def _completed(self, event: container_pool.Completed) -> None:
         if not self._executors.is_connected(event.container_id):
             self._pass_on(event)
             return
         timer = self._reactor.call_later(LAST_MESSAGES_S, self.connection_ended, event.container_id)
         self._waiting[event.container_id] = (event, timer)
 
-    def _pass_on(self, event: port.Completed) -> None:
+    def _pass_on(self, event: container_pool.Completed) -> None:
         self.containers.pop(event.container_id, None)
         self._ended(event.container_id)
         self._feed(event)

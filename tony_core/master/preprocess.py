@@ -18,7 +18,7 @@ from tony_core.files.artifact import Artifact, Use
 from tony_core.job.spec import Job
 from tony_core.master import preprocess_child
 from tony_core.protocol.reactor import Reactor
-from tony_core.schedulers.port import MasterContext
+from tony_core.schedulers.container_pool import MasterContext
 
 AM = "am"  # the master's name among the roles of an artifact
 EXTRA_S = 5.0  # after the command's grace, for killed processes to end

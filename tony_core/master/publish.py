@@ -16,7 +16,7 @@ from tony_core.history.metric_series import SeriesStore
 from tony_core.history.store import HistoryWriter
 from tony_core.master.view import Clean, JobInfo, progress_of, view_job
 from tony_core.protocol.reactor import Reactor, Timer
-from tony_core.schedulers.port import PoolInfo
+from tony_core.schedulers.container_pool import PoolInfo
 from tony_core.view import JobView
 
 if TYPE_CHECKING:

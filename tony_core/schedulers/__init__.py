@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from tony_core.plugins import Plugin
-    from tony_core.schedulers.port import ContainerPool, MasterContext, Scheduler
+    from tony_core.schedulers.container_pool import ContainerPool, MasterContext
+    from tony_core.schedulers.port import Scheduler
 
 GROUP = "tony.schedulers"
 POOLS = "tony.pools"

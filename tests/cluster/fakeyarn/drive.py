@@ -23,7 +23,7 @@ from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionCon
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job, Resources, Role
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool, port
 from tony_core.schedulers.yarn.master.application import Application
 from tony_core.schedulers.yarn.master.launch_context import LaunchContexts
 from tony_core.schedulers.yarn.master.pool import YarnPool
@@ -32,7 +32,7 @@ from tony_core.schedulers.yarn.master.pool_factory import connect_pool
 SMALL = Resources(memory_mb=64)
 WAIT_S = 60.0
 
-E = TypeVar("E", bound=port.PoolEvent)
+E = TypeVar("E", bound=container_pool.PoolEvent)
 
 
 class Driver:
@@ -44,8 +44,8 @@ class Driver:
         self._roles = tuple(Role(f"role{n}", 1, SMALL, "true") for n in range(roles))
         self._attempts = attempts
         self._changed = threading.Condition(threading.RLock())
-        self.events: List[port.PoolEvent] = []
-        self.held: Dict[str, port.Container] = {}
+        self.events: List[container_pool.PoolEvent] = []
+        self.held: Dict[str, container_pool.Container] = {}
         self.launched: List[str] = []
         self.superseded: List[str] = []
         self.said: List[str] = []
@@ -96,7 +96,7 @@ class Driver:
         self.yarn.until(look, f"the master's container of {attempt}", WAIT_S)
         return found[0]
 
-    def open(self, number: int) -> port.PoolInfo:
+    def open(self, number: int) -> container_pool.PoolInfo:
         """The pool of an attempt."""
         attempt = AttemptId(self.app, number)
         token = self._token(attempt)
@@ -118,7 +118,7 @@ class Driver:
         )
         return self.pool.start(self._hear, "http://127.0.0.1:1/")
 
-    def next_attempt(self) -> port.PoolInfo:
+    def next_attempt(self) -> container_pool.PoolInfo:
         """The master dies without a word, and YARN starts another."""
         with self.yarn.reactor.lock:
             before = self.yarn.rm.applications[self.app].attempt
@@ -142,29 +142,29 @@ class Driver:
 
     # ---------------------------------------------------------------- events
 
-    def _hear(self, event: port.PoolEvent) -> None:
+    def _hear(self, event: container_pool.PoolEvent) -> None:
         with self._changed:
             self.events.append(event)
-            if isinstance(event, (port.Allocated, port.PreviousContainers)):
+            if isinstance(event, (container_pool.Allocated, container_pool.PreviousContainers)):
                 for container in event.containers:
                     self.held[container.id] = container
-                    if isinstance(event, port.Allocated) and self.launch_at_once:
+                    if isinstance(event, container_pool.Allocated) and self.launch_at_once:
                         self.launch(container)
-            if isinstance(event, port.Completed):
+            if isinstance(event, container_pool.Completed):
                 self.held.pop(event.container_id, None)
                 if self.refills and event.cause in (ExitCause.LAUNCH, ExitCause.LOST):
                     self._refilled += 1
                     self.request(1, session=1000 + self._refilled)
             self._changed.notify_all()
 
-    def launch(self, container: port.Container) -> None:
+    def launch(self, container: container_pool.Container) -> None:
         self.launched.append(container.id)
-        self._pool.launch(container, port.Launch(("true",), {}, ()))
+        self._pool.launch(container, container_pool.Launch(("true",), {}, ()))
 
     def request(self, count: int, role: int = 0, session: int = 0, **more: Any) -> None:
         """Absolutely, under role and session."""
         self._pool.request(
-            [port.ContainerRequest(f"role{role}", session, count, SMALL, **more)], True
+            [container_pool.ContainerRequest(f"role{role}", session, count, SMALL, **more)], True
         )
 
     def stop(self, count: int) -> None:
@@ -209,15 +209,17 @@ class Driver:
         """Nothing was launched twice, no end was said twice, no start after it."""
         twice = [one for one, n in Counter(map(str, self.yarn.started())).items() if n > 1]
         assert twice == [], f"launched twice: {twice}"
-        ends = Counter(one.container_id for one in self.heard(port.Completed))
+        ends = Counter(one.container_id for one in self.heard(container_pool.Completed))
         assert [one for one, n in ends.items() if n > 1] == [], "an end was said twice"
-        given = Counter(c.id for one in self.heard(port.Allocated) for c in one.containers)
+        given = Counter(
+            c.id for one in self.heard(container_pool.Allocated) for c in one.containers
+        )
         assert [one for one, n in given.items() if n > 1] == [], "granted twice"
         seen: Set[str] = set()
         for event in self.events:
-            if isinstance(event, port.Completed):
+            if isinstance(event, container_pool.Completed):
                 seen.add(event.container_id)
-            if isinstance(event, port.Started):
+            if isinstance(event, container_pool.Started):
                 assert event.container_id not in seen, f"{event} after its end"
 
     def settled(self, count: int) -> None:

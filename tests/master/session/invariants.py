@@ -20,8 +20,9 @@ from tony_core.master.session.startup import may_start
 from tony_core.master.session.task_restart import is_old_attempt_stopping
 from tony_core.master.session.verdict import NODE_CAUSES
 from tony_core.protocol.messages import Ended
-from tony_core.schedulers import port
-from tony_core.schedulers.port import AppState, Container
+from tony_core.schedulers import container_pool
+from tony_core.schedulers.container_pool import Container
+from tony_core.schedulers.port import AppState
 
 OPEN = frozenset(TaskState) - TERMINAL
 ENDING = (Phase.ENDING, Phase.ENDED)
@@ -80,7 +81,10 @@ class Rules:
 
     def note(self, event: e.Event) -> None:
         """It is fed now."""
-        if isinstance(event, port.ShutdownRequested) and self.machine.state.phase not in ENDING:
+        if (
+            isinstance(event, container_pool.ShutdownRequested)
+            and self.machine.state.phase not in ENDING
+        ):
             self.killed = True
         elif isinstance(event, e.ExecutorReported) and isinstance(event.message, Ended):
             self.note_end(event.container_id, event.message)

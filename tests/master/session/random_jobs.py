@@ -31,7 +31,7 @@ from tony_core.master.session import events as e
 from tony_core.master.session.records import Phase
 from tony_core.master.session.verdict import NODE_CAUSES
 from tony_core.protocol.messages import Ended, Reported, Stopped
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool
 from tony_core.schedulers.port import AppState
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ def happen(world: World, chance: Chance) -> None:
         world.again(chance.one_of(late if late and chance.number(0, 1) else world.said))
     elif choice == 13:
         node = f"n{chance.number(0, 2)}"
-        world.feed(port.NodeLost(node))
+        world.feed(container_pool.NodeLost(node))
         for executor in [x for x in living(world) if x.container.node == node]:
             world.complete(executor, -1, ExitCause.LOST)
     else:
@@ -234,22 +234,22 @@ def to_an_executor(world: World, chance: Chance, choice: int, executor: Executor
         restart = chance.number(0, executor.restart)  # its own end, or one of those before
         world.report(name, Ended(executor.session, 1, restart=restart))
     elif choice == 17:
-        world.feed(port.PreemptionRequested((name,)))
+        world.feed(container_pool.PreemptionRequested((name,)))
 
 
 def rarely(world: World, chance: Chance) -> None:
     """What does not happen to every job."""
     what = chance.number(0, 15)
     if what == 0:
-        world.feed(port.ShutdownRequested("asked"))
+        world.feed(container_pool.ShutdownRequested("asked"))
     elif what in (1, 15) and world.finished is None and world.journal:
         world.takeover()
     elif what == 2:
-        world.feed(port.RequestRejected("worker", "no node is as big"))
+        world.feed(container_pool.RequestRejected("worker", "no node is as big"))
     elif what == 3:
         world.feed(e.ServiceFailed(world.machine.state.session, "aborted", "worker:0"))
     elif what == 4:
-        world.feed(port.AllocationPending(chance.one_of(["", "full", "fuller"])))
+        world.feed(container_pool.AllocationPending(chance.one_of(["", "full", "fuller"])))
     elif what == 5:
         world.feed(e.Tick(), world.now - 100.0)  # a clock that was set back
     elif what == 6:

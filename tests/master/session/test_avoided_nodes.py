@@ -11,7 +11,7 @@ from tony_core.exit_causes import ExitCause
 from tony_core.master.session import commands as c
 from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.task_ends import AVOIDED_S
-from tony_core.schedulers.port import ContainerRequest
+from tony_core.schedulers.container_pool import ContainerRequest
 
 
 def a_job() -> World:

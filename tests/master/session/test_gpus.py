@@ -14,7 +14,7 @@ from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.session import commands as c
 from tony_core.master.session.task_ends import AVOIDED_S, avoid_node
 from tony_core.master.session.verdict import NODE_CAUSES
-from tony_core.schedulers.port import ContainerRequest
+from tony_core.schedulers.container_pool import ContainerRequest
 
 
 def test_every_cause_of_a_node_is_the_systems_fault() -> None:

@@ -27,8 +27,8 @@ from tony_core.master.session.records import ContainerState, Phase
 from tony_core.master.state.journal import Journal
 from tony_core.master.view import JobInfo
 from tony_core.protocol.reactor import Reactor
-from tony_core.schedulers import port
-from tony_core.schedulers.port import PoolInfo
+from tony_core.schedulers import container_pool
+from tony_core.schedulers.container_pool import PoolInfo
 
 FEW = 100
 MOST = 2.6  # the work of twice as many, over the work; 4 where each event looks at all
@@ -262,7 +262,7 @@ def one_by_one(count: int) -> Wide:
     for _ in range(count):
         world.grant("worker", 1)
     world.let()
-    world.feed(port.ShutdownRequested("no more"))
+    world.feed(container_pool.ShutdownRequested("no more"))
     world.let()
     assert world.finished is not None
     return world

@@ -35,8 +35,9 @@ from tony_core.master.session.records import (
 )
 from tony_core.master.session.takeover import ADOPTION_S
 from tony_core.protocol.messages import Ended, Reported, Stopped
-from tony_core.schedulers import port
-from tony_core.schedulers.port import AppState, Container
+from tony_core.schedulers import container_pool
+from tony_core.schedulers.container_pool import Container
+from tony_core.schedulers.port import AppState
 
 
 def world_of(*roles: Any, settle_s: float = 0.2, **more: Any) -> World:
@@ -716,7 +717,7 @@ def test_a_partial_gang_has_a_time_limit_and_then_releases_everything() -> None:
     world = world_of(role("worker", 8), queue="ml", timeouts=Timeouts(allocation_s=60.0))
     world.queue.clear()
     world.grant("worker", 2)
-    world.feed(port.AllocationPending("2 x 1 GPU missing in queue ml"))
+    world.feed(container_pool.AllocationPending("2 x 1 GPU missing in queue ml"))
     world.settle()
     world.after(61)
     world.queue = [item for item in world.queue if not item.name.startswith("grant")]
@@ -735,7 +736,7 @@ def test_a_partial_gang_has_a_time_limit_and_then_releases_everything() -> None:
 def test_a_gang_without_containers_waits_and_reports_it() -> None:
     world = world_of(role("worker", 2))
     world.queue.clear()
-    world.feed(port.AllocationPending("the queue is full"))
+    world.feed(container_pool.AllocationPending("the queue is full"))
     world.after(100_000)
     assert world.outcome is None
     assert world.machine.state.waiting == "the queue is full"
@@ -746,7 +747,7 @@ def test_why_nothing_is_granted_is_kept_over_the_end_of_a_takeover() -> None:
     world.queue.clear()
     world.grant("worker", 1)
     world.takeover()
-    world.feed(port.AllocationPending("the queue is full"))
+    world.feed(container_pool.AllocationPending("the queue is full"))
     assert world.machine.state.phase is Phase.ADOPTING
     for executor in list(world.executors.values()):
         world.complete(executor, 0, ExitCause.RELEASED)
@@ -789,7 +790,7 @@ def test_a_silent_executor_is_the_systems_failure_and_its_container_is_ended() -
 
 def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
     world = world_of(role("worker")).settle()
-    world.feed(port.ShutdownRequested("killed by somebody"))
+    world.feed(container_pool.ShutdownRequested("killed by somebody"))
     world.queue.clear()
     world.after(60)
     assert world.outcome is AppState.KILLED
@@ -799,7 +800,7 @@ def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
 def test_a_container_that_had_longer_to_end_has_no_longer_than_the_job() -> None:
     world = world_of(role("worker", 2), mode=Mode.FCFS).settle()
     world.end("worker:0")  # whose container has the time that a kill leaves
-    world.feed(port.RequestRejected("worker", "no node is as big"))
+    world.feed(container_pool.RequestRejected("worker", "no node is as big"))
     world.queue.clear()
     world.after(60)
     assert world.outcome is AppState.FAILED
@@ -839,7 +840,7 @@ def test_a_kill_at_any_moment_leaves_nothing(steps: int) -> None:
     for _ in range(steps):
         if world.queue:
             world.queue.pop(0).do()
-    world.feed(port.ShutdownRequested("killed by ann"))
+    world.feed(container_pool.ShutdownRequested("killed by ann"))
     world.settle().after(60).settle()
     assert world.outcome is AppState.KILLED
     assert world.finished is not None
@@ -851,7 +852,7 @@ def test_an_overcome_failure_is_no_cause_of_a_later_end() -> None:
     world = world_of(role("worker")).settle()
     world.end("worker:0", 1).settle().after(1).settle()
     assert world.machine.state.root_cause["task"] == "worker:0"
-    world.feed(port.ShutdownRequested("killed by ann"))
+    world.feed(container_pool.ShutdownRequested("killed by ann"))
     world.settle()
     assert world.finished is not None
     assert world.finished.root_cause == {}
@@ -859,8 +860,8 @@ def test_an_overcome_failure_is_no_cause_of_a_later_end() -> None:
 
 def test_a_second_kill_leaves_no_grace() -> None:
     world = world_of(role("worker")).settle()
-    world.feed(port.ShutdownRequested("once"))
-    out = world.feed(port.ShutdownRequested("twice"))
+    world.feed(container_pool.ShutdownRequested("once"))
+    out = world.feed(container_pool.ShutdownRequested("twice"))
     assert [item.grace_s for item in out if isinstance(item, c.StopContainer)] == [0.0]
 
 
@@ -888,7 +889,7 @@ def test_a_failed_preprocess_fails_the_job() -> None:
 
 def test_what_can_never_be_granted_fails_the_job_at_once() -> None:
     world = world_of(role("worker"))
-    world.feed(port.RequestRejected("worker", "more than the largest node has"))
+    world.feed(container_pool.RequestRejected("worker", "more than the largest node has"))
     world.settle()
     assert world.outcome is AppState.FAILED
 
@@ -948,7 +949,7 @@ def test_a_task_that_does_not_come_back_is_lost_and_charges_nothing_to_the_user(
 
 def test_a_takeover_goes_on_with_a_decision_to_end() -> None:
     world = world_of(role("worker")).settle()
-    world.feed(port.ShutdownRequested("killed by ann"))
+    world.feed(container_pool.ShutdownRequested("killed by ann"))
     world.queue.clear()
     world.takeover().settle()
     assert world.outcome is AppState.KILLED
@@ -1051,7 +1052,7 @@ def test_a_takeover_goes_on_with_an_end_from_before_the_first_session() -> None:
     stray = Container("c9", "n", "", job(role("worker")).roles[0].resources)
     world.executors["c9"] = Executor(stray, launched=True)
     world.feed(e.ContainersInherited((stray,), {}))
-    world.feed(port.ShutdownRequested("killed by ann"))
+    world.feed(container_pool.ShutdownRequested("killed by ann"))
     world.queue.clear()
     world.takeover()
     world.do_StopContainer(c.StopContainer("c9", 0.0, "said again"))
@@ -1132,7 +1133,7 @@ def test_containers_and_the_phase_move_by_their_tables_too() -> None:
 def test_every_event_deadline_and_state_stands_in_its_table() -> None:
     assert set(machine.DEADLINES) == set(Deadline)
     assert set(machine.REPORTS) == set(get_args(e.Report))
-    assert set(machine.FACTS) == set(get_args(e.Event)) - {port.PreviousContainers}
+    assert set(machine.FACTS) == set(get_args(e.Event)) - {container_pool.PreviousContainers}
     assert set(TASK_MOVES) == set(TaskState)
     assert set(CONTAINER_MOVES) == set(ContainerState) and set(PHASE_MOVES) == set(Phase)
 
@@ -1141,7 +1142,7 @@ def test_nothing_is_decided_after_the_end() -> None:
     world = world_of(role("worker")).settle()
     world.end("worker:0").settle()
     assert world.outcome is AppState.SUCCEEDED
-    assert world.machine.handle(port.ShutdownRequested("late"), world.now) == []
+    assert world.machine.handle(container_pool.ShutdownRequested("late"), world.now) == []
     assert world.machine.next_deadline() is None
 
 

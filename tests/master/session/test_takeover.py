@@ -11,7 +11,8 @@ from tony_core.job.spec import Job, MasterSpec, Resources, Role
 from tony_core.master.session import events as e
 from tony_core.master.session.machine import SessionMachine
 from tony_core.protocol.messages import Ended
-from tony_core.schedulers.port import AppState, Container
+from tony_core.schedulers.container_pool import Container
+from tony_core.schedulers.port import AppState
 
 RECORD = {
     "session": 0, "elapsed_s": 1.0, "budgets": {}, "parameters": None,

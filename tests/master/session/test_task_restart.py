@@ -13,7 +13,7 @@ from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session.records import Phase
 from tony_core.protocol.messages import Ended, Ready, Reported, Running, Stopped
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool
 from tony_core.schedulers.port import AppState
 
 TASK: Dict[str, Any] = {"restart_scope": RestartScope.TASK}
@@ -297,7 +297,7 @@ def test_after_the_chiefs_success_nothing_comes_back(waits: bool) -> None:
 def test_a_kill_ends_what_was_to_come_back() -> None:
     world = world_of(role("worker", 2, **TASK))
     fail_twice(world, "worker:1")
-    world.feed(port.ShutdownRequested("enough"))
+    world.feed(container_pool.ShutdownRequested("enough"))
     world.settle()
     assert world.outcome is AppState.KILLED
     assert world.states() == {"worker:0": "killed", "worker:1": "killed"}

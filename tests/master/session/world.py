@@ -18,8 +18,9 @@ from tony_core.master.session import events as e
 from tony_core.master.session.machine import SessionMachine
 from tony_core.master.session.records import ContainerState
 from tony_core.protocol.messages import Ended, Ready, Register, Running, Stopped
-from tony_core.schedulers import port
-from tony_core.schedulers.port import AppState, Container
+from tony_core.schedulers import container_pool
+from tony_core.schedulers.container_pool import Container
+from tony_core.schedulers.port import AppState
 
 
 def role(name: str, instances: int = 1, **more: Any) -> Role:
@@ -37,7 +38,7 @@ PS = {"tracking": Tracking.UNTRACKED, "stop_on_failure": True}
 
 
 #: What may arrive more than once, and late.
-REPEATED = (port.Completed, e.ExecutorLost, e.ExecutorReported)
+REPEATED = (container_pool.Completed, e.ExecutorLost, e.ExecutorReported)
 
 
 def registered(container_id: str, **more: Any) -> e.ExecutorReported:
@@ -173,7 +174,7 @@ class World(Rules):
             container = Container(f"c{self.number}", f"n{self.number % 3}", role, Resources())
             self.executors[container.id] = Executor(container)
             out.append(container)
-        self.feed(port.Allocated(tuple(out)))
+        self.feed(container_pool.Allocated(tuple(out)))
 
     def do_ReleaseContainer(self, command: c.ReleaseContainer) -> None:
         """Given back unused."""
@@ -199,7 +200,7 @@ class World(Rules):
     def complete(self, executor: Executor, code: int, cause: ExitCause, text: str = "") -> None:
         """The scheduler says that a container ended (perhaps not for the first time)."""
         executor.gone = True
-        self.feed(port.Completed(executor.container.id, code, cause, text))
+        self.feed(container_pool.Completed(executor.container.id, code, cause, text))
 
     # ------------------------------------------------------------------ executors
 

@@ -23,7 +23,7 @@ from tony_core.master.master import Master
 from tony_core.master.session.events import ContainersInherited
 from tony_core.master.session.machine import SessionMachine
 from tony_core.master.state.journal import JOURNAL, Journal, JournalError, parse_journal
-from tony_core.schedulers.port import Container, MasterContext
+from tony_core.schedulers.container_pool import Container, MasterContext
 
 RECORD: Dict[str, Any] = {
     "session": 1, "elapsed_s": 12.5, "parameters": None, "released": {"worker": 0},

@@ -26,7 +26,8 @@ from tony_core.protocol.messages import (
     Stop,
     Stopped,
 )
-from tony_core.schedulers.port import AppState, Container, SchedulerError
+from tony_core.schedulers.container_pool import Container
+from tony_core.schedulers.port import AppState, SchedulerError
 
 __all__ = ["far"]
 ONE = Role("worker", 1, Resources(), "true")

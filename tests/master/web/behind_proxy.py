@@ -23,7 +23,7 @@ from tony_core.hadoop.yarn.records import Capability
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.hadoop.yarn.rm_master import RmMaster
 from tony_core.job.spec import Job
-from tony_core.schedulers.port import WebProxy
+from tony_core.schedulers.container_pool import WebProxy
 
 PATIENCE_S = 60.0
 

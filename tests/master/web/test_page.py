@@ -226,7 +226,7 @@ def test_logs_of_a_task(tmp_path: Path) -> None:
 
     class Pool(ScriptedPool):
         def grant(self, role: str) -> Any:
-            from tony_core.schedulers.port import Allocated, Container
+            from tony_core.schedulers.container_pool import Allocated, Container
 
             made = Container("c1", "node1", role, Resources(), log_url=folder.as_uri())
             self.sink(Allocated((made,)))
@@ -268,7 +268,7 @@ def test_logs_at_a_node_are_linked_there(tmp_path: Path) -> None:
 
     class Pool(ScriptedPool):
         def grant(self, role: str) -> Any:
-            from tony_core.schedulers.port import Allocated, Container
+            from tony_core.schedulers.container_pool import Allocated, Container
 
             made = Container("c1", "node1", role, Resources(), log_url=url)
             self.sink(Allocated((made,)))

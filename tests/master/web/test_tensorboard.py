@@ -19,7 +19,7 @@ from tony_core.job.spec import Resources, Role
 from tony_core.master.web import tensorboard_relay
 from tony_core.protocol import socket_owners
 from tony_core.protocol.messages import Serving
-from tony_core.schedulers.port import WebProxy
+from tony_core.schedulers.container_pool import WebProxy
 
 ONE = Role("worker", 1, Resources(), "true")
 

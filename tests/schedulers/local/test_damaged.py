@@ -14,13 +14,14 @@ from tests.cli.conftest import Tony, tony
 from tests.fuzzing import fuzz, mutations
 from tests.schedulers.contract import harness_job
 from tony_core.job.spec import Resources
+from tony_core.schedulers.container_pool import Container
 from tony_core.schedulers.local import attempts, engine, home, processes
 from tony_core.schedulers.local.applications import Application, read_status, write_status
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.local.container import RunningContainer, container_to_json
 from tony_core.schedulers.local.home import AppFolder, Home
 from tony_core.schedulers.local.processes import Identity
-from tony_core.schedulers.port import AppState, Container
+from tony_core.schedulers.port import AppState
 
 __all__ = ["tony"]
 

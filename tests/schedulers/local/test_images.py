@@ -21,9 +21,10 @@ from tests.schedulers.contract import Master, ended, until
 from tests.schedulers.local.fixtures import LocalHarness
 from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Docker, Job, Local, MasterSpec, Resources, Role
+from tony_core.schedulers.container_pool import Container, Launch
 from tony_core.schedulers.local import engine, home, images
 from tony_core.schedulers.local.images import Engine, Images
-from tony_core.schedulers.port import Container, Launch, SchedulerError
+from tony_core.schedulers.port import SchedulerError
 
 ENGINE = """\
 import json, os, signal, sys, time

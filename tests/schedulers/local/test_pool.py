@@ -18,12 +18,9 @@ from tests.schedulers.local.fixtures import MOST_MB, LocalHarness
 from tony_core.exit_causes import ExitCause
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Local, Resources
-from tony_core.schedulers.local import home, ledger, processes
-from tony_core.schedulers.local.processes import MB, Identity, Measure, MemoryWatch
-from tony_core.schedulers.port import (
+from tony_core.schedulers.container_pool import (
     Allocated,
     AllocationPending,
-    AppState,
     Completed,
     Container,
     ContainerRequest,
@@ -32,6 +29,9 @@ from tony_core.schedulers.port import (
     RequestRejected,
     Started,
 )
+from tony_core.schedulers.local import home, ledger, processes
+from tony_core.schedulers.local.processes import MB, Identity, Measure, MemoryWatch
+from tony_core.schedulers.port import AppState
 
 SLEEP = "import time; time.sleep(60)"
 

@@ -34,7 +34,7 @@ from tony_core.hadoop.yarn.messages.yarn import Priority
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job, MasterSpec, Resources, Runtime
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool
 from tony_core.schedulers.yarn.client.scheduler import YarnScheduler
 from tony_core.schedulers.yarn.master import heartbeat
 from tony_core.schedulers.yarn.master.application import Application
@@ -257,7 +257,7 @@ def fill(masters: YarnMasters, memory_mb: int, code: str = SLEEP) -> Master:
     master = masters.open(masters.application("filler"))
     (container,) = master.get(resources=Resources(memory_mb=memory_mb))
     master.launch(container, code)
-    master.next(port.Started)
+    master.next(container_pool.Started)
     return master
 
 

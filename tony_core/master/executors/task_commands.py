@@ -30,7 +30,7 @@ from tony_core.master.executors.environment import (
 from tony_core.master.session.commands import Member, PrepareTask, StartTasks
 from tony_core.protocol.job_key import executor_key
 from tony_core.protocol.messages import Prepare, Start, Welcome
-from tony_core.schedulers.port import Launch
+from tony_core.schedulers.container_pool import Launch
 
 #: (session, how many tasks train) -> the variables that the framework's services need.
 Serve = Callable[[int, int], Mapping[str, str]]

@@ -6,7 +6,8 @@ from enum import Enum
 from typing import Any, Mapping, NamedTuple, Optional, Tuple, Union
 
 from tony_core.history.layout import StoryKind
-from tony_core.schedulers.port import AppState, ContainerRequest
+from tony_core.schedulers.container_pool import ContainerRequest
+from tony_core.schedulers.port import AppState
 
 
 class RunPreprocess(NamedTuple):

@@ -1,7 +1,7 @@
 """What can happen to a job: the events that its session machine takes.
 
 * What the scheduler's pool reports *is* an event: the records of :mod:`tony_core.schedulers.port`
-  (:class:`~tony_core.schedulers.port.PoolEvent`).
+  (:class:`~tony_core.schedulers.container_pool.PoolEvent`).
 * What an executor reports is one as well: a message of :mod:`tony_core.protocol.messages`, with the
   container that it came from (:class:`ExecutorReported`).
 * The rest happens in the master itself, and stands here.
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Mapping, NamedTuple, Optional, Tuple, Union
 
 from tony_core.protocol.messages import Ended, Ready, Register, Reported, Running, Stopped
-from tony_core.schedulers.port import Container, PoolEvent
+from tony_core.schedulers.container_pool import Container, PoolEvent
 
 #: The messages of executors that are events of the machine.
 Report = Union[Register, Ready, Running, Ended, Stopped, Reported]

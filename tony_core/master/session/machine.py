@@ -88,20 +88,20 @@ from tony_core.master.session.records import (
 )
 from tony_core.master.session.state import State
 from tony_core.protocol import messages
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool
 
 S, P, D = TaskState, Phase, Deadline
 
 # ------------------------------------------------------------------ facts
 
 
-def note_node_lost(state: State, event: port.NodeLost) -> None:
+def note_node_lost(state: State, event: container_pool.NodeLost) -> None:
     """A node went away; the ends of its containers follow."""
     task_ends.avoid_node(state, event.node)
     state.add_line(StoryKind.NODE_LOST, f"node {event.node} went away", Level.WARNING)
 
 
-def note_preemption(state: State, event: port.PreemptionRequested) -> None:
+def note_preemption(state: State, event: container_pool.PreemptionRequested) -> None:
     """Explain the ends that follow."""
     records = [state.open[name] for name in event.container_ids if name in state.open]
     names = [record.task or record.id for record in records]
@@ -109,7 +109,7 @@ def note_preemption(state: State, event: port.PreemptionRequested) -> None:
     state.add_line(StoryKind.PREEMPTION_WARNED, text, Level.WARNING)
 
 
-def note_waiting(state: State, event: port.AllocationPending) -> None:
+def note_waiting(state: State, event: container_pool.AllocationPending) -> None:
     """Keep the reason why the scheduler grants nothing yet."""
     if event.reason != state.waiting:
         state.waiting = event.reason
@@ -135,14 +135,14 @@ FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
     ExecutorLost: task_ends.note_executor_lost,
     ServiceFailed: task_ends.note_service_failed,
     # of the scheduler
-    port.Allocated: startup.note_allocated,
-    port.Started: note_nothing,
-    port.Completed: task_ends.note_completed,
-    port.NodeLost: note_node_lost,
-    port.PreemptionRequested: note_preemption,
-    port.ShutdownRequested: shutdown.note_shutdown_requested,
-    port.AllocationPending: note_waiting,
-    port.RequestRejected: recovery.note_request_rejected,
+    container_pool.Allocated: startup.note_allocated,
+    container_pool.Started: note_nothing,
+    container_pool.Completed: task_ends.note_completed,
+    container_pool.NodeLost: note_node_lost,
+    container_pool.PreemptionRequested: note_preemption,
+    container_pool.ShutdownRequested: shutdown.note_shutdown_requested,
+    container_pool.AllocationPending: note_waiting,
+    container_pool.RequestRejected: recovery.note_request_rejected,
 }
 
 REPORTS: Mapping[Type[Any], Callable[[State, str, Any], None]] = {

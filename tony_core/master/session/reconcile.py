@@ -22,7 +22,7 @@ from tony_core.job.spec import Mode, Role, Tracking
 from tony_core.master.session.commands import Command, RequestContainers, WriteJournal
 from tony_core.master.session.records import HOLDS_CONTAINER, Phase, TaskState
 from tony_core.master.session.state import State
-from tony_core.schedulers.port import ContainerRequest
+from tony_core.schedulers.container_pool import ContainerRequest
 
 _UNWRITTEN = (Phase.NEW, Phase.PREPROCESSING, Phase.ENDED)
 _REQUESTING = (Phase.ACTIVE, Phase.SETTLING)

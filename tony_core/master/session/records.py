@@ -21,7 +21,7 @@ from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Se
 from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Role, Tracking
 from tony_core.master.session.budgets import FailureSignature
-from tony_core.schedulers.port import Container
+from tony_core.schedulers.container_pool import Container
 
 
 class InvalidTransition(Exception):

@@ -24,7 +24,8 @@ from tony_core.master.session.verdict import (
     root_cause,
     signature_of,
 )
-from tony_core.schedulers.port import AppState, RequestRejected
+from tony_core.schedulers.container_pool import RequestRejected
+from tony_core.schedulers.port import AppState
 
 S = TaskState
 RESTART_GRACE_S = 1.0

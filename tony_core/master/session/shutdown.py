@@ -28,7 +28,8 @@ from tony_core.master.session.records import (
 )
 from tony_core.master.session.state import State
 from tony_core.master.session.verdict import NODE_CAUSES
-from tony_core.schedulers.port import AppState, ShutdownRequested
+from tony_core.schedulers.container_pool import ShutdownRequested
+from tony_core.schedulers.port import AppState
 
 S = TaskState
 #: A container that does not end this long after its grace is given up, with a line in the story.

@@ -52,7 +52,7 @@ from tony_core.master.session.records import (
 from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.state import READY, State
 from tony_core.protocol.messages import Ready, Register, Running
-from tony_core.schedulers.port import Allocated
+from tony_core.schedulers.container_pool import Allocated
 
 S = TaskState
 ALLOCATION_BACKOFF_S = 5.0

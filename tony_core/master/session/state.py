@@ -43,7 +43,8 @@ from tony_core.master.session.records import (
     TaskRecord,
     TaskState,
 )
-from tony_core.schedulers.port import AppState, Container, ContainerRequest
+from tony_core.schedulers.container_pool import Container, ContainerRequest
+from tony_core.schedulers.port import AppState
 
 S = TaskState
 _IN_STORY = {S.LAUNCHED, S.RUNNING} | TERMINAL

@@ -35,7 +35,8 @@ from tony_core.master.session.state import State
 from tony_core.master.session.task_restart import is_bound_to_container, try_task_restart
 from tony_core.master.session.verdict import NODE_CAUSES, fault_of, how_it_ended
 from tony_core.protocol.messages import Ended, Reported, Stopped
-from tony_core.schedulers.port import AppState, Completed
+from tony_core.schedulers.container_pool import Completed
+from tony_core.schedulers.port import AppState
 
 S = TaskState
 JUDGING = (Phase.ACTIVE, Phase.SETTLING)

@@ -30,7 +30,8 @@ from tony_core.master.story import Story
 from tony_core.master.web.routes import Page
 from tony_core.master.web.server import WebServer
 from tony_core.protocol.reactor import Reactor
-from tony_core.schedulers.port import AppState, ContainerPool, MasterContext
+from tony_core.schedulers.container_pool import ContainerPool, MasterContext
+from tony_core.schedulers.port import AppState
 
 BROWSER_S = 1.0  # for a browser to fetch the end
 CLIENT_S = 0.05  # for a client that called while the end was being written

@@ -19,7 +19,7 @@ from tony_core.history.reader import place, read_events, segments
 from tony_core.job.spec import Job
 from tony_core.master.state.folder import read_with_retries
 from tony_core.master.state.journal import Journal, JournalContent, JournalError
-from tony_core.schedulers.port import MasterContext
+from tony_core.schedulers.container_pool import MasterContext
 
 HISTORY_S = 10.0
 #: The segments of each attempt begin at a multiple of this where their number cannot be read.

@@ -35,7 +35,7 @@ from urllib.parse import unquote_plus
 from tony_core.master.web.server import Answer, Exchange
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.resolver import RESOLVER
-from tony_core.schedulers.port import WebProxy
+from tony_core.schedulers.container_pool import WebProxy
 
 COOKIE = "proxy-user"
 AGAIN_S = 10.0

@@ -23,7 +23,7 @@ from tony_core.master.web.request import Request
 from tony_core.master.web.routes import ClientListener, Page
 from tony_core.master.web.server import Exchange, WebServer
 from tony_core.protocol.reactor import Reactor
-from tony_core.schedulers.port import MasterContext
+from tony_core.schedulers.container_pool import MasterContext
 
 if TYPE_CHECKING:
     from tony_core.master.session.state import State

@@ -15,11 +15,11 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from tony_core.exit_causes import ExitCause, exit_code_of
 from tony_core.job.spec import Resources
+from tony_core.schedulers.container_pool import Completed, Container, Launch
 from tony_core.schedulers.local import attempts, engine, home, images, processes
 from tony_core.schedulers.local.home import AppFolder, ContainerFolder
 from tony_core.schedulers.local.images import Images
 from tony_core.schedulers.local.processes import Identity
-from tony_core.schedulers.port import Completed, Container, Launch
 
 FORCE_S = 6.0  # a shim that has not ended its container by then is ended itself
 

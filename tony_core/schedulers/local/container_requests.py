@@ -14,7 +14,7 @@ import time
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from tony_core.job.spec import Resources
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool, port
 from tony_core.schedulers.local import capacity, home, processes
 from tony_core.schedulers.local.allocation import (
     Capacity,
@@ -42,7 +42,7 @@ class ContainerRequests:
         folder: AppFolder,
         app: Application,
         attempt: int,
-        emit: Callable[[port.PoolEvent], None],
+        emit: Callable[[container_pool.PoolEvent], None],
     ) -> None:
         self._folder = folder
         self._app = app
@@ -51,8 +51,8 @@ class ContainerRequests:
         self._prefix = f"container_{app.app_id}_{attempt:02d}_"
         self._ledger = Ledger(folder.home.ledger)
         self._capacity: Optional[Capacity] = None
-        self._granted: Dict[str, port.Container] = {}  # and not launched yet
-        self._groups: List[Tuple[bool, Dict[_Key, port.ContainerRequest]]] = []
+        self._granted: Dict[str, container_pool.Container] = {}  # and not launched yet
+        self._groups: List[Tuple[bool, Dict[_Key, container_pool.ContainerRequest]]] = []
         self._since: Optional[float] = None  # when the oldest of these asks was made
         self._next = 1
         self._seen: Tuple[int, int] = (0, 0)
@@ -75,9 +75,9 @@ class ContainerRequests:
 
     # ------------------------------------------------------------------ the master's calls
 
-    def request(self, requests: Sequence[port.ContainerRequest], gang: bool) -> None:
+    def request(self, requests: Sequence[container_pool.ContainerRequest], gang: bool) -> None:
         """Replace the application's requests with these."""
-        group: Dict[_Key, port.ContainerRequest] = {}
+        group: Dict[_Key, container_pool.ContainerRequest] = {}
         had_needed = self._has_needed()
         for request in requests:
             key = (request.role, request.session)
@@ -89,7 +89,7 @@ class ContainerRequests:
             room = self.capacity_for(gpus=any(request.resources.gpus for request in group.values()))
         except port.SchedulerError as error:
             for request in group.values():
-                self._emit(port.RequestRejected(request.role, str(error)))
+                self._emit(container_pool.RequestRejected(request.role, str(error)))
             return
         if group and not self._refuse(group, gang, room):
             self._groups.append((gang, group))
@@ -120,7 +120,7 @@ class ContainerRequests:
         """Take a granted container to launch it; False if there is none of that id."""
         return self._granted.pop(container_id, None) is not None
 
-    def reserve(self, containers: Sequence[Tuple[port.Container, Identity]]) -> None:
+    def reserve(self, containers: Sequence[Tuple[container_pool.Container, Identity]]) -> None:
         """Make these processes the owners of the containers' reservations."""
         held = [self._reservation(container, owner) for container, owner in containers]
         self._change_ledger(lambda: self._ledger.reserve(held))
@@ -151,7 +151,9 @@ class ContainerRequests:
         """Whether a request is more than spare."""
         return any(not request.spare for _, group in self._groups for request in group.values())
 
-    def _refuse(self, group: Dict[_Key, port.ContainerRequest], gang: bool, room: Capacity) -> bool:
+    def _refuse(
+        self, group: Dict[_Key, container_pool.ContainerRequest], gang: bool, room: Capacity
+    ) -> bool:
         """Report what can never be granted; single containers are checked one by one."""
         if gang:
             demand = Demand()
@@ -159,13 +161,15 @@ class ContainerRequests:
                 demand = demand + demand_of(request.resources).times(request.count)
             problems = never_fits(room, demand)
             for request in group.values() if problems else ():
-                self._emit(port.RequestRejected(request.role, "together, " + "; ".join(problems)))
+                self._emit(
+                    container_pool.RequestRejected(request.role, "together, " + "; ".join(problems))
+                )
             return bool(problems)
         for key, request in list(group.items()):
             problems = never_fits(room, demand_of(request.resources))
             if problems:
                 del group[key]
-                self._emit(port.RequestRejected(request.role, "; ".join(problems)))
+                self._emit(container_pool.RequestRejected(request.role, "; ".join(problems)))
         return not group
 
     def _change_ledger(self, what: Callable[[], None]) -> None:
@@ -228,10 +232,10 @@ class ContainerRequests:
             self._report_granted(claimed)
         if reason and reason != self._last_reason:
             self._last_reason = reason
-            self._emit(port.AllocationPending(reason))
+            self._emit(container_pool.AllocationPending(reason))
 
     def _report_granted(self, claimed: List[Reservation]) -> None:
-        given: List[port.Container] = []
+        given: List[container_pool.Container] = []
         for item in claimed:
             key = (item.role, item.session)
             group = next((group for _, group in self._groups if key in group), None)
@@ -242,7 +246,7 @@ class ContainerRequests:
             group[key] = request._replace(count=request.count - 1)
             if group[key].count == 0:
                 del group[key]
-            container = port.Container(
+            container = container_pool.Container(
                 id=item.container_id,
                 node=processes.host(),
                 role=item.role,
@@ -255,9 +259,9 @@ class ContainerRequests:
         self._groups = [item for item in self._groups if item[1]]
         self._since = self._since if self._groups else None
         if given:
-            self._emit(port.Allocated(tuple(given)))
+            self._emit(container_pool.Allocated(tuple(given)))
 
-    def _reservation(self, container: port.Container, owner: Identity) -> Reservation:
+    def _reservation(self, container: container_pool.Container, owner: Identity) -> Reservation:
         need = container.resources
         return Reservation(
             container.id,
@@ -271,7 +275,9 @@ class ContainerRequests:
         )
 
 
-def _role_requests(group: Dict[_Key, port.ContainerRequest], spare: bool) -> List[RoleRequest]:
+def _role_requests(
+    group: Dict[_Key, container_pool.ContainerRequest], spare: bool
+) -> List[RoleRequest]:
     return [
         RoleRequest(request.role, request.session, request.count, demand_of(request.resources))
         for request in group.values()

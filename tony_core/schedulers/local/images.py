@@ -34,9 +34,10 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tup
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, local_path
 from tony_core.job.spec import Docker, Job, Role
+from tony_core.schedulers.container_pool import Container, Launch
 from tony_core.schedulers.local import engine
 from tony_core.schedulers.local.home import AppFolder, path_of_uri
-from tony_core.schedulers.port import Container, Launch, SchedulerError
+from tony_core.schedulers.port import SchedulerError
 
 ENGINES = ("docker", "podman")
 ANSWER_S = 20.0

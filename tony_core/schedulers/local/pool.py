@@ -28,7 +28,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Resources
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool, port
 from tony_core.schedulers.local import attempts, capacity, finalize, home, processes
 from tony_core.schedulers.local.applications import Application, read_status, write_status
 from tony_core.schedulers.local.container import RunningContainer, RuntimeCommand
@@ -42,7 +42,7 @@ POLL_S = 0.05  # for what only polling shows: a changed ledger, a shim without a
 FINISH_S = 15.0  # for all containers to end
 
 
-class LocalPool(port.ContainerPool):
+class LocalPool(container_pool.ContainerPool):
     """The containers of one application on this machine."""
 
     def __init__(self, folder: AppFolder, app: Application, attempt: int, lock_fd: int) -> None:
@@ -54,7 +54,7 @@ class LocalPool(port.ContainerPool):
         self._runtime = RuntimeCommand(app.python, app.runtime)
         self._requests = ContainerRequests(folder, app, attempt, self._emit)
         self._running: Dict[str, RunningContainer] = {}
-        self._sink: Callable[[port.PoolEvent], None] = lambda event: None
+        self._sink: Callable[[container_pool.PoolEvent], None] = lambda event: None
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_r, self._wake_w = os.pipe()
         os.set_blocking(self._wake_r, False)
@@ -67,7 +67,9 @@ class LocalPool(port.ContainerPool):
 
     # ------------------------------------------------------------------ the port
 
-    def start(self, sink: Callable[[port.PoolEvent], None], page_url: str) -> port.PoolInfo:
+    def start(
+        self, sink: Callable[[container_pool.PoolEvent], None], page_url: str
+    ) -> container_pool.PoolInfo:
         self._sink = sink
         app = self._app
         status = read_status(self._folder, app)
@@ -85,7 +87,7 @@ class LocalPool(port.ContainerPool):
             self._call(self._take_over)
         self._thread = threading.Thread(target=self._run, name="local-pool", daemon=True)
         self._thread.start()
-        info = port.PoolInfo(
+        info = container_pool.PoolInfo(
             app_id=app.app_id,
             attempt=self._attempt,
             user=app.user,
@@ -102,13 +104,13 @@ class LocalPool(port.ContainerPool):
         self._registered.set()
         return info
 
-    def request(self, requests: Sequence[port.ContainerRequest], gang: bool) -> None:
+    def request(self, requests: Sequence[container_pool.ContainerRequest], gang: bool) -> None:
         self._call(lambda: self._requests.request(tuple(requests), gang))
 
     def release(self, container_id: str) -> None:
         self._call(lambda: self._release(container_id))
 
-    def launch(self, container: port.Container, launch: port.Launch) -> None:
+    def launch(self, container: container_pool.Container, launch: container_pool.Launch) -> None:
         self._call(lambda: self._launch(container, launch))
 
     def stop(self, container_id: str) -> None:
@@ -182,7 +184,9 @@ class LocalPool(port.ContainerPool):
                 self._run_once()
         except Exception as error:
             # Nothing works without this thread: the master ends the job.
-            self._emit(port.ShutdownRequested(f"the embedded scheduler failed: {error}", False))
+            self._emit(
+                container_pool.ShutdownRequested(f"the embedded scheduler failed: {error}", False)
+            )
             raise
         finally:
             self._close_files()
@@ -236,7 +240,7 @@ class LocalPool(port.ContainerPool):
             pass
         return ready
 
-    def _emit(self, event: port.PoolEvent) -> None:
+    def _emit(self, event: container_pool.PoolEvent) -> None:
         if not self._closed:
             self._sink(event)
 
@@ -246,13 +250,15 @@ class LocalPool(port.ContainerPool):
         if not self._requests.release(container_id):
             self._stop(container_id)
 
-    def _launch(self, container: port.Container, launch: port.Launch) -> None:
+    def _launch(self, container: container_pool.Container, launch: container_pool.Launch) -> None:
         if self._finished is not None:
             return  # the job has ended meanwhile
         if not self._requests.take_granted(container.id):
             if container.id not in self._running and not self._was_launched(container.id):
                 self._emit(
-                    port.Completed(container.id, 127, ExitCause.LAUNCH, "it was never granted")
+                    container_pool.Completed(
+                        container.id, 127, ExitCause.LAUNCH, "it was never granted"
+                    )
                 )
             return
         try:
@@ -270,7 +276,7 @@ class LocalPool(port.ContainerPool):
             self._requests.free([container.id])
             home.write_json(self._folder.container(container.id).ended, {"at": time.time()})
             words = f"the container could not be started: {error}"
-            self._emit(port.Completed(container.id, 127, ExitCause.LAUNCH, words))
+            self._emit(container_pool.Completed(container.id, 127, ExitCause.LAUNCH, words))
             return
         self._running[container.id] = running
         if running.shim is not None:
@@ -279,7 +285,9 @@ class LocalPool(port.ContainerPool):
     def _was_launched(self, container_id: str) -> bool:
         return os.path.exists(self._folder.container(container_id).launch)
 
-    def _environment(self, container: port.Container, launch: port.Launch) -> Dict[str, str]:
+    def _environment(
+        self, container: container_pool.Container, launch: container_pool.Launch
+    ) -> Dict[str, str]:
         folder = self._folder.container(container.id)
         successor = self._runtime.argv(
             "local-successor", "--app-dir", self._folder.path, "--container", container.id
@@ -312,7 +320,7 @@ class LocalPool(port.ContainerPool):
         ended: List[RunningContainer] = []
         for running in self._running.values():
             if running.started_fd in ready and running.started():
-                self._emit(port.Started(running.container.id))
+                self._emit(container_pool.Started(running.container.id))
             if (running.pidfd is None or running.pidfd in ready) and not running.alive():
                 ended.append(running)
             elif running.force_at is not None and now >= running.force_at:
@@ -339,7 +347,9 @@ class LocalPool(port.ContainerPool):
         alive = [item for item in self._running.values() if item.alive()]
         self._requests.reserve([(item.container, item.shim) for item in alive if item.shim])
         self._emit(
-            port.PreviousContainers(tuple(item.container for item in self._running.values()))
+            container_pool.PreviousContainers(
+                tuple(item.container for item in self._running.values())
+            )
         )
         self._check_containers({})
 
@@ -364,7 +374,7 @@ class LocalPool(port.ContainerPool):
         finalize.end_containers(self._folder)
 
 
-def open_master(args: Any) -> Tuple[port.MasterContext, LocalPool]:
+def open_master(args: Any) -> Tuple[container_pool.MasterContext, LocalPool]:
     """The pool of the master that was started with ``--app-dir --attempt --lock-fd``."""
     folder = AppFolder(args.app_dir)
     app = Application.read(folder)
@@ -379,7 +389,7 @@ def open_master(args: Any) -> Tuple[port.MasterContext, LocalPool]:
     except FileNotFoundError:
         raise port.SchedulerError(f"{folder.secret} is gone; the job folder was removed") from None
     home.make_folder(folder.master)
-    context = port.MasterContext(
+    context = container_pool.MasterContext(
         app_id=app.app_id,
         attempt=attempt,
         job_dir=folder.job,

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tony_core.hadoop.yarn.messages.yarn import Resource
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
-from tony_core.schedulers.port import ContainerRequest
+from tony_core.schedulers.container_pool import ContainerRequest
 from tony_core.schedulers.yarn.master.container_requests import (
     ANY,
     NAME_AGAIN_S,

@@ -8,7 +8,7 @@ from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Capability, Container, ContainerStatus
-from tony_core.schedulers.port import Completed, PoolEvent, Started
+from tony_core.schedulers.container_pool import Completed, PoolEvent, Started
 from tony_core.schedulers.yarn.master.containers import Containers
 from tony_core.schedulers.yarn.master.placement import ContainerUsage
 

@@ -13,7 +13,7 @@ from tests.cluster.fakeyarn.harness import hasten
 from tests.cluster.fakeyarn.manager import Limits
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
-from tony_core.schedulers.port import ContainerRequest, RequestRejected
+from tony_core.schedulers.container_pool import ContainerRequest, RequestRejected
 
 NODE = Capability(1024, 16, {"yarn.io/gpu": 2})
 

@@ -24,7 +24,7 @@ from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
-from tony_core.schedulers.port import (
+from tony_core.schedulers.container_pool import (
     Completed,
     ContainerRequest,
     NodeLost,

@@ -8,7 +8,7 @@ from tests.schedulers.yarn.master.test_containers import container
 from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Container, ContainerStatus
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool
 from tony_core.schedulers.yarn.master.application import Application
 from tony_core.schedulers.yarn.master.container_requests import ContainerRequests
 from tony_core.schedulers.yarn.master.containers import Containers
@@ -77,7 +77,7 @@ def test_many_nodes_are_left_to_the_resource_manager() -> None:
 def test_a_nodes_word_counts_for_what_ended_by_itself() -> None:
     one, two = container(1), container(2)
     pool = pool_with(one, two)
-    heard: List[port.PoolEvent] = []
+    heard: List[container_pool.PoolEvent] = []
     pool._sink = heard.append
     pool.on_status(ContainerStatus(one.id, "RUNNING", -1000, ""))
     for code in (-106, 137, 143):  # killed: by whom, the ResourceManager knows
@@ -85,7 +85,7 @@ def test_a_nodes_word_counts_for_what_ended_by_itself() -> None:
     assert heard == []
     pool.on_status(ContainerStatus(one.id, "COMPLETE", 3, ""))
     pool.on_status(ContainerStatus(one.id, "COMPLETE", 3, ""))
-    assert heard == [port.Completed(str(one.id), 3, ExitCause.EXITED, "")]
+    assert heard == [container_pool.Completed(str(one.id), 3, ExitCause.EXITED, "")]
 
 
 def test_what_a_node_cannot_be_told_goes_by_the_resource_manager() -> None:

@@ -6,7 +6,7 @@ from typing import AbstractSet, Sequence
 
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Resources
-from tony_core.schedulers.port import ContainerRequest
+from tony_core.schedulers.container_pool import ContainerRequest
 from tony_core.schedulers.yarn.master.container_requests import ContainerRequests
 from tony_core.schedulers.yarn.master.pending_reasons import explain_impossible, explain_pending
 from tony_core.schedulers.yarn.master.placement import ClusterNode, ContainerUsage, add_own_usage

@@ -13,10 +13,9 @@ from tests.schedulers.contract import SMALL, Master, until
 from tests.schedulers.yarn.fixtures import YarnMasters
 from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Resources
-from tony_core.schedulers.port import (
+from tony_core.schedulers.container_pool import (
     Allocated,
     AllocationPending,
-    AppState,
     Completed,
     Container,
     ContainerRequest,
@@ -26,6 +25,7 @@ from tony_core.schedulers.port import (
     ShutdownRequested,
     Started,
 )
+from tony_core.schedulers.port import AppState
 
 pytestmark = pytest.mark.cluster
 

@@ -8,7 +8,7 @@ import pytest
 
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ApplicationId
-from tony_core.schedulers.port import WebProxy
+from tony_core.schedulers.container_pool import WebProxy
 from tony_core.schedulers.yarn import job_credentials
 from tony_core.schedulers.yarn.master.webproxy import static_user, view_list, web_proxy
 

@@ -22,7 +22,7 @@ from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.launch import PUBLIC, Launch
 from tony_core.job.spec import Docker
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool
 from tony_core.schedulers.yarn import job_credentials
 from tony_core.schedulers.yarn.launch_script import quote_word
 from tony_core.schedulers.yarn.master.launch_context import LaunchContexts, LaunchError
@@ -80,7 +80,7 @@ SHOW = (
 
 def test_a_program_finds_what_every_scheduler_gives(tmp_path: Path, runtime: Path) -> None:
     env = {"MINE": 'with "quotes" $HOME `id` \\ and\nlines', "TONY_NODE": "not this", "Ü": "ü"}
-    wanted = port.Launch((sys.executable, "-c", SHOW, "a b", "$x"), env, (), SECRET)
+    wanted = container_pool.Launch((sys.executable, "-c", SHOW, "a b", "$x"), env, (), SECRET)
     launch = contexts(runtime, site=SITE.encode()).launch("worker", wanted)
     done = node(tmp_path, launch)
     assert (done.returncode, done.stderr) == (0, "")
@@ -105,7 +105,7 @@ def test_a_program_finds_what_every_scheduler_gives(tmp_path: Path, runtime: Pat
 
 def test_python_finds_itself_where_the_node_exports_no_path(tmp_path: Path, runtime: Path) -> None:
     show = "import json, os; print(json.dumps(dict(os.environ)))"
-    wanted = port.Launch(("python3", "-c", show), {}, (), SECRET)
+    wanted = container_pool.Launch(("python3", "-c", show), {}, (), SECRET)
     launch = contexts(runtime, python="python3", site=SITE.encode()).launch("worker", wanted)
     done = node(tmp_path, launch)
     found = json.loads(done.stdout)
@@ -120,13 +120,15 @@ def test_further_names_of_a_file_are_links_in_the_containers_folder(
     uri = "hdfs://lake/x/same"
     both = [Artifact(n, Use.RESOURCE, Kind.FILE, n, uri, "d", 7, 1234) for n in ("a b", "$c")]
     argv = (sys.executable, "-c", "import os; print(os.readlink('$c'))")
-    launch = contexts(runtime).launch("worker", port.Launch(argv, {}, tuple(both), SECRET))
+    launch = contexts(runtime).launch(
+        "worker", container_pool.Launch(argv, {}, tuple(both), SECRET)
+    )
     assert list(launch.files) == ["a b"]
     assert node(tmp_path, launch).stdout == "a b\n"
 
 
 def test_what_cannot_be_started_says_so(tmp_path: Path, runtime: Path) -> None:
-    launch = contexts(runtime).launch("worker", port.Launch(("no-such-program",), {}, ()))
+    launch = contexts(runtime).launch("worker", container_pool.Launch(("no-such-program",), {}, ()))
     done = node(tmp_path, launch)
     assert done.returncode == 127
     assert "no-such-program" in done.stderr
@@ -134,7 +136,12 @@ def test_what_cannot_be_started_says_so(tmp_path: Path, runtime: Path) -> None:
 
 def test_an_exit_code_goes_through(tmp_path: Path, runtime: Path) -> None:
     argv = (sys.executable, "-c", "raise SystemExit(77)")
-    assert node(tmp_path, contexts(runtime).launch("w", port.Launch(argv, {}, ()))).returncode == 77
+    assert (
+        node(
+            tmp_path, contexts(runtime).launch("w", container_pool.Launch(argv, {}, ()))
+        ).returncode
+        == 77
+    )
 
 
 def test_our_own_verbs_run_in_the_same_process(tmp_path: Path) -> None:
@@ -152,7 +159,7 @@ def test_our_own_verbs_run_in_the_same_process(tmp_path: Path) -> None:
     (runtime / "tony_core").symlink_to((made / "tony_core").resolve())
     (runtime / "__main__.py").write_text((made / "__main__.py").read_text())
     argv = (sys.executable, "-I", "-S", "tony-runtime", "executor", "--master", "h:1")
-    launch = contexts(runtime).launch("w", port.Launch(argv, {}, (), SECRET))
+    launch = contexts(runtime).launch("w", container_pool.Launch(argv, {}, (), SECRET))
     assert "tony-runtime" not in launch.command[0]  # as this site names it
     done = node(tmp_path, launch, {"BASH_PID": "$$"})
     assert done.stdout.strip() == "['--master', 'h:1'] True", done.stderr
@@ -192,7 +199,7 @@ def test_files_images_and_credentials() -> None:
         credentials=Credentials({"lake": hdfs}),
     )
     argv = ("python3", "-I", "-S", "tony-runtime", "executor", "--master", "h:1")
-    launch = made.launch("worker", port.Launch(argv, {"A": "b"}, (venv,), SECRET))
+    launch = made.launch("worker", container_pool.Launch(argv, {"A": "b"}, (venv,), SECRET))
     assert launch.command == (
         "export PATH; exec python3 -I -S tony-runtime/__main__.py yarn-start executor --master h:1"
         " 1><LOG_DIR>/executor.stdout 2><LOG_DIR>/executor.stderr",
@@ -206,13 +213,13 @@ def test_files_images_and_credentials() -> None:
     assert launch.credentials.tokens == {"lake": hdfs}
     assert launch.credentials.secrets[job_credentials.SECRET] == SECRET
     assert job_credentials.read_executor_credentials(launch.credentials.secrets) == SITE
-    assert made.launch("ps", port.Launch(argv, {}, ())).environment == {}
+    assert made.launch("ps", container_pool.Launch(argv, {}, ())).environment == {}
 
 
 def test_what_the_nodes_script_would_change_stays_out_of_the_launch_context() -> None:
     """It reaches the executor all the same, by the credentials."""
     env = {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "N": "1 2", "Ü": "ü", "A.B": "c", "P": "$X:/y"}
-    launch = LaunchContexts().launch("worker", port.Launch(("true",), env, ()))
+    launch = LaunchContexts().launch("worker", container_pool.Launch(("true",), env, ()))
     assert launch.environment == {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "N": "1 2"}
     assert launch.credentials.secrets[start.ALIAS] == start.pack(env, ("true",))
 
@@ -221,14 +228,14 @@ def test_a_roles_image_counts_more_than_a_variable() -> None:
     env = {"YARN_CONTAINER_RUNTIME_DOCKER_IMAGE": "of:all"}
     made = LaunchContexts(images={"worker": Docker("of:workers")})
     for role, image in (("worker", "of:workers"), ("ps", "of:all")):
-        found = made.launch(role, port.Launch(("true",), env, ())).environment
+        found = made.launch(role, container_pool.Launch(("true",), env, ())).environment
         assert found["YARN_CONTAINER_RUNTIME_DOCKER_IMAGE"] == image
 
 
 def test_folders_are_refused() -> None:
     folder = Artifact("src", Use.SOURCE, Kind.FOLDER, "src", "/home/ada/src")
     with pytest.raises(LaunchError, match="src is a folder"):
-        LaunchContexts().launch("worker", port.Launch(("true",), {}, (folder,)))
+        LaunchContexts().launch("worker", container_pool.Launch(("true",), {}, (folder,)))
 
 
 @pytest.mark.parametrize(

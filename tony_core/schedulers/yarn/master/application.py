@@ -20,7 +20,7 @@ from tony_core.hadoop.yarn.ids import AttemptId
 from tony_core.hadoop.yarn.messages.resource_requests import PlacementConstraintMapEntry
 from tony_core.hadoop.yarn.records import Container
 from tony_core.hadoop.yarn.rm_master import Registered
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool
 from tony_core.schedulers.port import LastingRefusal, SchedulerError
 from tony_core.schedulers.yarn import placement_constraints, refusals
 from tony_core.schedulers.yarn.resources import to_resources
@@ -40,7 +40,7 @@ class Application(NamedTuple):
     placement_spec: Optional[str] = None  # of the whole application
     master_lost_s: float = MASTER_LOST_S  # how long executors wait for a next master
 
-    def to_port_container(self, given: Container, role: str) -> port.Container:
+    def to_port_container(self, given: Container, role: str) -> container_pool.Container:
         """An allocated container for the port."""
         url = ""
         if given.node_url:
@@ -48,7 +48,7 @@ class Application(NamedTuple):
             if "://" not in page:
                 page = f"{self.node_scheme}://{page}"
             url = urls.container_logs(page, given.id, self.user)
-        return port.Container(
+        return container_pool.Container(
             id=str(given.id),
             node=self.node_name(given.node.host, given.node.port),
             role=role,

@@ -45,7 +45,7 @@ from tony_core.hadoop.yarn.messages.resource_requests import (
 )
 from tony_core.hadoop.yarn.messages.yarn import Priority
 from tony_core.hadoop.yarn.records import Capability
-from tony_core.schedulers.port import ContainerRequest
+from tony_core.schedulers.container_pool import ContainerRequest
 from tony_core.schedulers.yarn.master.placement import (
     ClusterNode,
     FreeResources,

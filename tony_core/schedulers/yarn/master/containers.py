@@ -14,7 +14,7 @@ from typing import Callable, Dict, Iterable, List, Optional, Set
 from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.records import Container, ContainerStatus
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool
 from tony_core.schedulers.yarn.master.container_exits import describe_exit
 from tony_core.schedulers.yarn.master.placement import ContainerUsage
 
@@ -137,7 +137,7 @@ class Containers:
 
     # ------------------------------------------------------------------ ends
 
-    def record_end(self, status: ContainerStatus) -> List[port.PoolEvent]:
+    def record_end(self, status: ContainerStatus) -> List[container_pool.PoolEvent]:
         """Record a container's end; the events to report."""
         held = self._held.pop(status.id, None)
         self._released.discard(status.id)
@@ -153,20 +153,20 @@ class Containers:
         code, cause, words = describe_exit(
             status.exit_status, held.end_requested if held else False, status.diagnostics
         )
-        events: List[port.PoolEvent] = []
+        events: List[container_pool.PoolEvent] = []
         if held is not None and held.launched and not held.started and status.exit_status >= 0:
             events.append(
-                port.Started(str(status.id))
+                container_pool.Started(str(status.id))
             )  # the node's confirmation is still on its way
-        events.append(port.Completed(str(status.id), code, cause, words))
+        events.append(container_pool.Completed(str(status.id), code, cause, words))
         return events
 
-    def end_unreported(self, before: float) -> List[port.PoolEvent]:
+    def end_unreported(self, before: float) -> List[container_pool.PoolEvent]:
         """Report containers as ended whose nodes confirmed their stop before a time.
 
         The ResourceManager can lose an end while one master follows another.
         """
-        events: List[port.PoolEvent] = []
+        events: List[container_pool.PoolEvent] = []
         for held in list(self._held.values()):
             if held.stopped_at is not None and held.stopped_at < before and not held.silent:
                 words = "stopped by the master; the ResourceManager has not reported its end"
@@ -176,12 +176,12 @@ class Containers:
                 self._releases.append(held.allocation.id)
         return events
 
-    def fail_launch(self, held: HeldContainer, why: str) -> Optional[port.Completed]:
+    def fail_launch(self, held: HeldContainer, why: str) -> Optional[container_pool.Completed]:
         """Release a container that its node did not start; the event to report."""
         if held.silent:
             return None
         end_requested = held.end_requested
         self.release(held, silent=True)
         if end_requested:
-            return port.Completed(str(held.allocation.id), 137, ExitCause.RELEASED, why)
-        return port.Completed(str(held.allocation.id), 127, ExitCause.LAUNCH, why)
+            return container_pool.Completed(str(held.allocation.id), 137, ExitCause.RELEASED, why)
+        return container_pool.Completed(str(held.allocation.id), 127, ExitCause.LAUNCH, why)

@@ -19,7 +19,7 @@ from tony_core.files.artifact import Kind
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.yarn.launch import Launch
 from tony_core.job.spec import Docker
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool
 from tony_core.schedulers.yarn import job_credentials, launch_script
 from tony_core.schedulers.yarn.local_resources import local_files, split_links
 from tony_core.schedulers.yarn.node import start
@@ -48,7 +48,7 @@ class LaunchContexts:
         default_factory=Credentials
     )  # the job's, without the master's token
 
-    def launch(self, role: str, wanted: port.Launch) -> Launch:
+    def launch(self, role: str, wanted: container_pool.Launch) -> Launch:
         """The launch for a node; raises :class:`LaunchError`."""
         for item in wanted.artifacts:
             if item.kind is Kind.FOLDER:

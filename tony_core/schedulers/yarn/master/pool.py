@@ -28,7 +28,7 @@ from tony_core.hadoop.yarn.node_manager import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.records import AppReport, Container, ContainerStatus
 from tony_core.hadoop.yarn.rm_master import Allocation, Registered, RmMaster
 from tony_core.job.spec import Resources
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool, port
 from tony_core.schedulers.yarn import application_state, placement_constraints
 from tony_core.schedulers.yarn.master import pending_reasons
 from tony_core.schedulers.yarn.master.application import Application, exit_superseded, register
@@ -45,19 +45,16 @@ from tony_core.schedulers.yarn.resources import to_capability, to_resources
 SETTLE_S = 1.5
 EXPECT_ENDS_S = 3.0  # after a program's end: containers' ends are expected, and polled for
 MAX_POLLED_NODES = 16  # up to so many nodes are polled themselves
-FIRST_REASON_S, REASON_S = (
-    1.0,
-    5.0,
-)  # until the reason of a wait is reported, and until a changed one is
+FIRST_REASON_S = 1.0  # until the reason of a wait is reported
+REASON_S = 5.0  # until a changed one is
 NODES_S = 1.0  # the largest age of the node reports by which hosts are named
-UNREPORTED_END_S = (
-    10.0  # from a node's confirmation of a stop to the ResourceManager's report of the end
-)
+#: From a node's confirmation of a stop to the ResourceManager's report of the end.
+UNREPORTED_END_S = 10.0
 LOST_STATES = ("LOST", "UNHEALTHY", "DECOMMISSIONED", "REBOOTED", "SHUTDOWN")
 
 
-class YarnPool(port.ContainerPool):
-    """A :class:`~tony_core.schedulers.port.ContainerPool` on YARN."""
+class YarnPool(container_pool.ContainerPool):
+    """A :class:`~tony_core.schedulers.container_pool.ContainerPool` on YARN."""
 
     def __init__(
         self,
@@ -88,7 +85,7 @@ class YarnPool(port.ContainerPool):
         self._superseded = superseded
         self._log = log
         self._containers = Containers(application.attempt.number)
-        self._sink: Callable[[port.PoolEvent], None] = lambda event: None
+        self._sink: Callable[[container_pool.PoolEvent], None] = lambda event: None
         self._changed = threading.Condition(threading.RLock())
         self._thread: Optional[threading.Thread] = None
         self._registered: Optional[Registered] = None
@@ -109,14 +106,16 @@ class YarnPool(port.ContainerPool):
 
     # ------------------------------------------------------------------ the port
 
-    def start(self, sink: Callable[[port.PoolEvent], None], page_url: str) -> port.PoolInfo:
+    def start(
+        self, sink: Callable[[container_pool.PoolEvent], None], page_url: str
+    ) -> container_pool.PoolInfo:
         self._sink = sink
         self._tracking_url = self._sent_url = page_url
         call = self._heartbeat.register
         registered = self._registered = register(call, self._application, page_url, self._end)
         self._tokens.update(registered.node_tokens)
         number = self._application.attempt.number
-        info = port.PoolInfo(
+        info = container_pool.PoolInfo(
             app_id=str(self._application.attempt.application),
             attempt=number,
             user=self._application.user,
@@ -134,7 +133,7 @@ class YarnPool(port.ContainerPool):
         self._registered_event.set()
         return info
 
-    def request(self, requests: Sequence[port.ContainerRequest], gang: bool) -> None:
+    def request(self, requests: Sequence[container_pool.ContainerRequest], gang: bool) -> None:
         with self._changed:
             now = time.monotonic()
             for request in requests:
@@ -152,7 +151,7 @@ class YarnPool(port.ContainerPool):
                 self._containers.release(held, silent=True)
                 self._wake()
 
-    def launch(self, container: port.Container, launch: port.Launch) -> None:
+    def launch(self, container: container_pool.Container, launch: container_pool.Launch) -> None:
         with self._changed:
             if self._over:
                 return
@@ -160,7 +159,9 @@ class YarnPool(port.ContainerPool):
             if held is None or held.end_requested or held.launched:
                 if held is None:
                     self._emit(
-                        port.Completed(container.id, 127, ExitCause.LAUNCH, "it has ended already")
+                        container_pool.Completed(
+                            container.id, 127, ExitCause.LAUNCH, "it has ended already"
+                        )
                     )
                 return
             held.launched = True
@@ -290,7 +291,7 @@ class YarnPool(port.ContainerPool):
             request = self._requests.find(request_id)
             if request is not None and request.missing:
                 self._requests.drop(request)
-                self._emit(port.RequestRejected(request.role, why))
+                self._emit(container_pool.RequestRejected(request.role, why))
 
     def on_shutdown(self, why: str, by_user: bool) -> None:
         """End the job: the ResourceManager has ended the application."""
@@ -298,14 +299,14 @@ class YarnPool(port.ContainerPool):
             self._shut_down = True
             if not self._over:
                 self._over = True
-                self._emit(port.ShutdownRequested(why, by_user))
+                self._emit(container_pool.ShutdownRequested(why, by_user))
 
     def on_lost(self, why: str) -> None:
         """End the job: the ResourceManager cannot be reached. The end may still be reported."""
         with self._changed:
             if not self._over:
                 self._over = True
-                self._emit(port.ShutdownRequested(why, False))
+                self._emit(container_pool.ShutdownRequested(why, False))
 
     def on_superseded(self, why: str) -> None:
         with self._changed:
@@ -315,15 +316,15 @@ class YarnPool(port.ContainerPool):
     def _report_nodes(self, answer: Allocation) -> None:
         lost = [node.id for node in answer.updated_nodes if node.state in LOST_STATES]
         for node in sorted(self._containers.nodes_in_use(lost)):
-            self._emit(port.NodeLost(self._application.node_name(node.host, node.port)))
+            self._emit(container_pool.NodeLost(self._application.node_name(node.host, node.port)))
         taken = {*answer.preempted.certain, *answer.preempted.negotiable} - self._preempted
         known = [one for one in sorted(taken) if self._containers.get(one) is not None]
         if known:
             self._preempted.update(known)
-            self._emit(port.PreemptionRequested(tuple(str(one) for one in known)))
+            self._emit(container_pool.PreemptionRequested(tuple(str(one) for one in known)))
 
     def _take_allocated(self, given: Sequence[Container], now: float) -> None:
-        taken: List[port.Container] = []
+        taken: List[container_pool.Container] = []
         for container in given:
             request = self._requests.record_allocation(container.request_id, now)
             if request is None or self._over:
@@ -335,12 +336,12 @@ class YarnPool(port.ContainerPool):
                 self._containers.return_surplus(container)
                 self._requests.drop(request)
                 words = f"{container.node} has less than requested: {lacking}"
-                self._emit(port.RequestRejected(request.role, words))
+                self._emit(container_pool.RequestRejected(request.role, words))
                 continue
             self._containers.add(container, request.role, now)
             taken.append(self._application.to_port_container(container, request.role))
         if taken:
-            self._emit(port.Allocated(tuple(taken)))
+            self._emit(container_pool.Allocated(tuple(taken)))
         if self._requests.has_unsent:
             self._urgent = True
 
@@ -362,9 +363,9 @@ class YarnPool(port.ContainerPool):
                 found.append(self._application.to_port_container(container, role))
         for one in answer.completed if first else ():
             if self._containers.get(one.id) is None:
-                found.append(port.Container(str(one.id), "", "", Resources(0, 0)))
+                found.append(container_pool.Container(str(one.id), "", "", Resources(0, 0)))
         if found or first:
-            self._emit(port.PreviousContainers(tuple(found)))
+            self._emit(container_pool.PreviousContainers(tuple(found)))
 
     def _is_reason_due(self, now: float) -> bool:
         """Whether it is time to report why requests wait."""
@@ -389,7 +390,7 @@ class YarnPool(port.ContainerPool):
             self._reason_at = now
             if requests and words != self._reason:
                 self._reason = words
-                self._emit(port.AllocationPending(words))
+                self._emit(container_pool.AllocationPending(words))
 
     # ------------------------------------------------------------------ from the launcher
 
@@ -398,7 +399,7 @@ class YarnPool(port.ContainerPool):
             held = self._containers.get(container)
             if held is not None and not held.started:
                 held.started = True
-                self._emit(port.Started(str(container)))
+                self._emit(container_pool.Started(str(container)))
 
     def on_not_started(self, container: ContainerId, why: str) -> None:
         """Release a container that the node has not started."""
@@ -439,7 +440,7 @@ class YarnPool(port.ContainerPool):
 
     # ------------------------------------------------------------------ inside
 
-    def _request(self, request: port.ContainerRequest, now: float) -> None:
+    def _request(self, request: container_pool.ContainerRequest, now: float) -> None:
         registered = self._registered
         try:
             constraint, tags = placement_constraints.request_constraint(
@@ -449,14 +450,14 @@ class YarnPool(port.ContainerPool):
                 self._application.placement_spec,
             )
         except placement_constraints.ConstraintError as error:
-            self._emit(port.RequestRejected(request.role, str(error)))
+            self._emit(container_pool.RequestRejected(request.role, str(error)))
             return
         if request.count and registered is not None:
             known = [one.name for one in registered.resource_types]
             need = to_capability(request.resources)
             why = pending_reasons.explain_impossible(need, registered.maximum, known)
             if why:
-                self._emit(port.RequestRejected(request.role, why))
+                self._emit(container_pool.RequestRejected(request.role, why))
                 return
         self._requests.request(request, constraint, tags, now)
 
@@ -484,7 +485,7 @@ class YarnPool(port.ContainerPool):
             self._emit(event)
         self._wake()
 
-    def _emit(self, event: port.PoolEvent) -> None:
+    def _emit(self, event: container_pool.PoolEvent) -> None:
         if not self._closed:
             self._sink(event)
 

@@ -20,7 +20,7 @@ from tony_core.hadoop.yarn.node_manager import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.rm_master import RmMaster
 from tony_core.job.jsonfile import job_from_json
 from tony_core.job.spec import Job
-from tony_core.schedulers import port
+from tony_core.schedulers import container_pool, port
 from tony_core.schedulers.yarn import home, job_credentials
 from tony_core.schedulers.yarn.local_resources import visibility_by_uri
 from tony_core.schedulers.yarn.master.application import MASTER_LOST_S, Application
@@ -33,7 +33,7 @@ from tony_core.schedulers.yarn.master.webproxy import web_proxy
 JOB_FOLDER = "tony-job"
 
 
-def open_master(arguments: Any) -> Tuple[port.MasterContext, YarnPool]:
+def open_master(arguments: Any) -> Tuple[container_pool.MasterContext, YarnPool]:
     """Context and pool of the master in this container's working folder."""
     credentials = Credentials.of_container(os.environ)
     token = am_rm_token(credentials)
@@ -51,7 +51,7 @@ def create_master(
     token: Token,
     env: Mapping[str, str],
     folder: str,
-) -> Tuple[port.MasterContext, YarnPool]:
+) -> Tuple[container_pool.MasterContext, YarnPool]:
     """Context and pool from a container's credentials, environment and folder."""
     attempt = attempt_of(token)
     if attempt is None:
@@ -61,7 +61,7 @@ def create_master(
     app_id = str(attempt.application)
     state_dir = join(sent.root, "apps", app_id)
     host = env.get("NM_HOST") or socket.gethostname()
-    context = port.MasterContext(
+    context = container_pool.MasterContext(
         app_id=app_id,
         attempt=attempt.number,
         job_dir=folder,

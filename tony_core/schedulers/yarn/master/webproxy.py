@@ -17,7 +17,7 @@ from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.site.urls import proxied
 from tony_core.hadoop.yarn.ids import ApplicationId
-from tony_core.schedulers.port import WebProxy
+from tony_core.schedulers.container_pool import WebProxy
 
 STATIC_USER = "dr.who"
 _AUTHENTICATES = "AuthenticationFilterInitializer"
