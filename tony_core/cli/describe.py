@@ -19,7 +19,7 @@ from tony_core.cli.output import (
     warn,
 )
 from tony_core.cli.status import head
-from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
+from tony_core.schedulers.port import Scheduler, SchedulerError
 from tony_core.view import MASTER, JobView, TaskView
 
 UUID_SHOWN = 12  # characters, which tell the GPUs of a node apart
@@ -126,16 +126,11 @@ class Master(NamedTuple):
 
 
 def _look(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]:
-    from tony_core.client.finalize import look_up
-    from tony_core.client.lookup import explain_unknown, read_job_history, whole_story
+    from tony_core.client.lookup import explain_unknown, look_up, whole_story
 
     with open_job(args) as (scheduler, app_id, history):
         view = look_up(scheduler, app_id, history)
-        try:
-            story = whole_story(scheduler, scheduler.status(app_id), history)
-        except NoSuchApplication:
-            record = read_job_history(history or scheduler.history_root(None), app_id)
-            story = record.events if record is not None else ()
+        story = whole_story(scheduler, app_id, history)
         missing = "" if story else explain_unknown(scheduler, view, history)
         if missing:
             warn(missing)

@@ -57,8 +57,7 @@ def show(view: JobView) -> None:
 
 def view_for(args: argparse.Namespace) -> JobView:
     """The view of the application that the arguments name."""
-    from tony_core.client.finalize import look_up
-    from tony_core.client.lookup import explain_unreadable
+    from tony_core.client.lookup import explain_unreadable, look_up
 
     with open_job(args) as (scheduler, app_id, history):
         view = look_up(scheduler, app_id, history)

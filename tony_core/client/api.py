@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Type, Union
 
 from tony_core.client.errors import exit_code_of_state
-from tony_core.client.finalize import finalized_view
 from tony_core.client.kill import ALLOWANCE_S, Killed, kill
 from tony_core.client.logs import Line, read_logs
+from tony_core.client.lookup import view_of
 from tony_core.client.submission import Prepared, load, prepare, send
 from tony_core.client.watch import Callbacks, Event, Watch
 from tony_core.job.load import JobArguments
@@ -87,7 +87,7 @@ class Run:
 
     def view(self) -> JobView:
         """Everything known of the job now."""
-        return finalized_view(self._scheduler, self.status(), job=self.job)
+        return view_of(self._scheduler, self.status(), job=self.job)
 
     def logs(self, **arguments: Any) -> Iterator[Line]:
         """Its tasks' lines; arguments as of :func:`tony_core.client.logs.read_logs`."""

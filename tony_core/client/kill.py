@@ -1,4 +1,7 @@
-"""Ends applications. To kill one twice, or one that has ended, does nothing."""
+"""Ends applications. To kill one twice, or one that has ended, ends nothing more.
+
+The end is written where no master wrote it (:mod:`tony_core.client.finalize`).
+"""
 
 from __future__ import annotations
 
@@ -40,23 +43,24 @@ def kill(
     scheduler: Scheduler, app_id: str, reason: str = "", wait_s: float = GRACE_S + ALLOWANCE_S
 ) -> Killed:
     """End an application and wait until its scheduler reports the end, or the time is over."""
+    from tony_core.client.finalize import finalize
+
     status = scheduler.status(app_id)
-    if status.state.ended:
-        return Killed(status, True)
-    scheduler.kill(app_id, reason or f"killed by {by_whom(scheduler)} with tony kill")
+    was_over = status.state.ended
+    if not was_over:
+        scheduler.kill(app_id, reason or f"killed by {by_whom(scheduler)} with tony kill")
     deadline = time.monotonic() + wait_s
     pause = 0.05
-    while True:
+    while not was_over:
         status = scheduler.status(app_id)
         if status.state.ended:
-            from tony_core.client.finalize import finalize
-
-            finalize(scheduler, status)  # one that never ran holds a lease
-            return Killed(status, False)
+            break
         if time.monotonic() >= deadline:
             return Killed(status, False)
         time.sleep(pause)
         pause = min(0.5, pause * 1.5)
+    finalize(scheduler, status)  # one that never ran holds a lease
+    return Killed(status, was_over)
 
 
 class Killing:

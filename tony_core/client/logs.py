@@ -27,8 +27,7 @@ import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.client.errors import UsageError
-from tony_core.client.finalize import final_view, finalized_view
-from tony_core.client.lookup import explain_unknown
+from tony_core.client.lookup import await_end, explain_unknown, final_view, view_of
 from tony_core.client.page_reader import PollInterval
 from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError
 from tony_core.view import MASTER, JobView, LogPart, TaskView
@@ -325,7 +324,7 @@ def read_logs(
     reader = LogReader(scheduler, app_id, tasks=tasks, stream=stream, session=session, tail=tail)
     status = scheduler.status(app_id)
     if not follow or status.state.ended:
-        view = finalized_view(scheduler, status, history=history)
+        view = view_of(scheduler, status, history=history)
         reader.update(view)
         reader.check_session(view)
         yield from reader.read(last=True)
@@ -348,7 +347,8 @@ def _follow(
         status = scheduler.status(app_id)
         if status.state.ended:
             # What was written since the last reading, and in containers never seen.
-            view = final_view(scheduler, status, history=history)
+            record, _ = await_end(scheduler, app_id, history=history)
+            view = final_view(scheduler, status, record)
             reader.update(view)
             yield from reader.read(last=True)
             reader.check_session(view)  # it might have begun
@@ -356,7 +356,7 @@ def _follow(
             return
         # Look right before, to know which session wrote the bytes that are read next.
         if began >= next_look or reader.session is not None:
-            reader.update(finalized_view(scheduler, status, history=history))
+            reader.update(view_of(scheduler, status, history=history))
             look.answered(time.monotonic() - began)
             next_look = time.monotonic() + look.pause_s
         began = time.monotonic()

@@ -3,23 +3,102 @@
 The scheduler says whether the job runs, and where its page is. While it runs the page knows the
 rest; history has it when the page does not answer, and after the end. What neither knows, the
 scheduler's containers may show. History is where the job named it (``tony.history.location``), else
-where the scheduler keeps it. An end that no master wrote is written elsewhere, by
-:mod:`tony_core.client.finalize`.
+where the scheduler keeps it.
+
+A job that its scheduler ended, or whose masters all died, has no end in history. It is shown with
+the end that the scheduler reports (:func:`tony_core.client.merge.with_end`), whether or not
+:mod:`tony_core.client.finalize` has written that already.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any, List, Mapping, Optional, Tuple
 
 from tony_core.client.errors import NotFound, PageError
-from tony_core.client.merge import end_tasks, from_page, from_status, with_containers
+from tony_core.client.merge import (
+    end_tasks,
+    from_page,
+    from_status,
+    under_status,
+    with_containers,
+    with_end,
+)
 from tony_core.client.page import Page
 from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
 from tony_core.job.spec import Job
-from tony_core.schedulers.port import AppState, AppStatus, Scheduler, SchedulerError
+from tony_core.jsontext import is_number
+from tony_core.schedulers.port import (
+    AppState,
+    AppStatus,
+    NoSuchApplication,
+    Scheduler,
+    SchedulerError,
+)
 from tony_core.view import HISTORY, MASTER, SCHEDULER, JobView
 
 PAGE_S = 2.0
+#: How long a job that has just ended is given to complete its history. A master that YARN kills
+#: learns of it by its node's next heartbeat (1 s), and has a quarter of a second.
+SETTLE_S = 1.5
+#: How old the newest that is known of a job must be to believe a scheduler that knows it no more.
+FORGOTTEN_S = 3600.0
+
+
+def look_up(scheduler: Scheduler, app_id: str, history: Optional[str] = None) -> JobView:
+    """The :func:`view_of` an application, also of one that only history still knows."""
+    try:
+        return view_of(scheduler, scheduler.status(app_id), history=history)
+    except NoSuchApplication:
+        record = forgotten_history(scheduler, app_id, history, events=False)
+        if record is None:
+            raise NotFound(f"no application {app_id} on {scheduler.name}") from None
+        return recorded_view(record)
+
+
+def view_of(
+    scheduler: Scheduler,
+    status: AppStatus,
+    *,
+    job: Optional[Job] = None,
+    history: Optional[str] = None,
+) -> JobView:
+    """How a job looks now."""
+    view = page_view(scheduler, status)
+    if view is not None:
+        return view
+    record, _ = find_history(scheduler, status.app_id, job, history, events=False)
+    return history_view(scheduler, status, record)
+
+
+def final_view(
+    scheduler: Scheduler,
+    status: AppStatus,
+    record: Optional[JobHistory],
+    last: Optional[JobView] = None,
+) -> JobView:
+    """How a job that has ended looks for good; ``last`` is the newest that its page showed."""
+    unknown = record is None or (is_finished(record) and not is_complete(record))
+    if unknown and last is not None and last.tasks:
+        return complete_view(scheduler, under_status(last, status))
+    return history_view(scheduler, status, record, last)
+
+
+def await_end(
+    scheduler: Scheduler,
+    app_id: str,
+    job: Optional[Job] = None,
+    history: Optional[str] = None,
+) -> Tuple[Optional[JobHistory], str]:
+    """The :func:`find_history` of a job that has just ended; its master gets a moment to end it."""
+    deadline = time.monotonic() + SETTLE_S
+    pause = 0.02
+    while True:
+        record, root = find_history(scheduler, app_id, job, history, events=False)
+        if record is None or is_finished(record) or time.monotonic() >= deadline:
+            return record, root
+        time.sleep(pause)
+        pause = min(0.2, pause * 2)
 
 
 def page_view(scheduler: Scheduler, status: AppStatus) -> Optional[JobView]:
@@ -35,8 +114,15 @@ def page_view(scheduler: Scheduler, status: AppStatus) -> Optional[JobView]:
         page.close()
 
 
-def history_view(scheduler: Scheduler, status: AppStatus, record: Optional[JobHistory]) -> JobView:
+def history_view(
+    scheduler: Scheduler,
+    status: AppStatus,
+    record: Optional[JobHistory],
+    last: Optional[JobView] = None,
+) -> JobView:
     """The job as history has it under the scheduler's status."""
+    if record is not None and status.state.ended and not is_finished(record):
+        record = with_end(record, status, last)
     if record is None or not record.job:
         return complete_view(scheduler, from_status(status))
     view = recorded_view(record, status)
@@ -48,9 +134,14 @@ def recorded_view(record: JobHistory, status: Optional[AppStatus] = None) -> Job
     return from_page(record.job, record.tasks, status, HISTORY, record.app_id)
 
 
+def is_finished(record: JobHistory) -> bool:
+    """Whether history has the job's end."""
+    return bool(record.job.get("finished"))
+
+
 def is_complete(record: JobHistory) -> bool:
     """Whether the job's own master wrote down how it ended."""
-    return bool(record.job.get("finished")) and not record.job.get("buried")
+    return is_finished(record) and not record.job.get("buried")
 
 
 def complete_view(scheduler: Scheduler, view: JobView) -> JobView:
@@ -109,6 +200,39 @@ def find_history(
         if found is None and record is not None:
             found, where = record, root or ""
     return found, where
+
+
+def forgotten_history(
+    scheduler: Scheduler, app_id: str, history: Optional[str] = None, events: bool = True
+) -> Optional[JobHistory]:
+    """The history of a job that its scheduler knows no more; with its end, once that is sure."""
+    own = scheduler.history_root(None)
+    record = read_job_history(history or own, app_id, events)
+    # In a history that several clusters share it may be another's.
+    status = forgotten_status(record) if record is not None and (history or own) == own else None
+    return with_end(record, status) if record is not None and status is not None else record
+
+
+def forgotten_status(record: JobHistory) -> Optional[AppStatus]:
+    """The end of a job that its scheduler knows no more; None where its history has one.
+
+    And where it is too new: a scheduler may have restarted just now; its clients know more.
+    """
+    submitted: Any = record.job.get("submitted")
+    times = [submitted, *(task.get("started") for task in record.tasks)]
+    newest = max((float(at) for at in times if is_number(at)), default=0.0)
+    if not record.job or is_finished(record) or time.time() - newest < FORGOTTEN_S:
+        return None
+    return AppStatus(
+        app_id=record.app_id,
+        name=str(record.job.get("name") or ""),
+        user=str(record.job.get("user") or ""),
+        queue=str(record.job.get("queue") or ""),
+        state=AppState.FAILED,
+        submitted=float(submitted) if is_number(submitted) else 0.0,
+        finished=newest or None,
+        diagnostics="the scheduler has forgotten it, and no record says how it ended",
+    )
 
 
 def find_job_history(root: str, text: Optional[str]) -> JobHistory:
@@ -182,9 +306,14 @@ def story_after(
 
 
 def whole_story(
-    scheduler: Scheduler, status: AppStatus, history: Optional[str] = None
+    scheduler: Scheduler, app_id: str, history: Optional[str] = None
 ) -> Tuple[Mapping[str, Any], ...]:
     """Every event so far: the page's if it answers, else history's."""
+    try:
+        status = scheduler.status(app_id)
+    except NoSuchApplication:
+        record = forgotten_history(scheduler, app_id, history)
+        return record.events if record is not None else ()
     if not status.state.ended and status.page_url:
         page = Page(status.page_url, PAGE_S, scheduler.user)
         try:
@@ -193,7 +322,9 @@ def whole_story(
             pass
         finally:
             page.close()
-    record, _ = find_history(scheduler, status.app_id, None, history)
+    record, _ = find_history(scheduler, app_id, None, history)
+    if record is not None and status.state.ended and not is_finished(record):
+        record = with_end(record, status)
     return record.events if record is not None else ()
 
 

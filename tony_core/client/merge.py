@@ -1,14 +1,19 @@
 """One view of a job from what its scheduler, its page and its history say of it. Pure.
 
 The scheduler's state wins over the page's and over history's, because a master may have died
-before it could report.
+before it could report. Where history lacks the end, :func:`with_end` adds the one that the
+scheduler reports: every look shows it, and :mod:`tony_core.client.finalize` writes the same.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
+import time
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
+from tony_core.history.layout import ATTEMPT_GAP, StoryKind
+from tony_core.history.reader import JobHistory
+from tony_core.jsontext import is_number
 from tony_core.schedulers.port import AppState, AppStatus, LogRef
 from tony_core.view import (
     PAGE,
@@ -176,3 +181,96 @@ def under_status(view: JobView, status: AppStatus) -> JobView:
         diagnostics=status.diagnostics or view.diagnostics,
         links=lasting_links(view.links),
     )
+
+
+# ------------------------------------------------------------------ an end that no master wrote
+
+
+def with_end(record: JobHistory, status: AppStatus, last: Optional[JobView] = None) -> JobHistory:
+    """The history with the end that the scheduler reports, and that as the story's last line.
+
+    ``last`` is the newest that the job's page showed: it may know more than was written.
+    """
+    page = last if last is not None and last.source == PAGE else None
+    job, tasks = record.job, _newest_tasks(record, page)
+    finished = round(status.finished or max(time.time(), status.started or status.submitted), 3)
+    ended = tuple(_end_record(task, status.state, finished) for task in tasks)
+    progress = max(_number(job.get("progress")), page.progress if page else 0.0)
+    counts: Dict[str, int] = {}
+    for task in ended:
+        state = str(task.get("state") or "pending")
+        counts[state] = counts.get(state, 0) + 1
+    job = {
+        "app_id": status.app_id,
+        "name": status.name,
+        "user": status.user,
+        "queue": status.queue,
+        "submitted": status.submitted,
+        "started": status.started,
+        "tags": list(status.tags),
+        **job,
+        "state": status.state.value,
+        "phase": "ended",
+        "attempt": status.attempt or job.get("attempt", 0),
+        "progress": 1.0 if status.state is AppState.SUCCEEDED else progress,
+        "finished": finished,
+        "buried": True,  # written by a client: others may know more of the job
+        "waiting": "",
+        "trouble": "",
+        "diagnostics": status.diagnostics or job.get("diagnostics", ""),
+        "counts": counts,
+        "links": lasting_links(job.get("links")),
+    }
+    return record._replace(job=job, tasks=ended, events=_with_last_line(record.events, job))
+
+
+def _newest_tasks(record: JobHistory, page: Optional[JobView]) -> Iterable[Mapping[str, Any]]:
+    known = {str(task.get("task")): task for task in record.tasks}
+    for task in page.tasks if page is not None else ():
+        known[task.task] = {**known.get(task.task, {}), **task.to_json()}
+    return known.values()
+
+
+def _end_record(task: Mapping[str, Any], state: AppState, finished: float) -> Mapping[str, Any]:
+    """A task that was going on has ended with the job."""
+    before = str(task.get("state") or "pending")
+    now = end_state(before, state)
+    if now == before:
+        return task
+    runs = [
+        {**run, "state": end_state(str(run.get("state") or ""), state)}
+        for run in (task["runs"] if isinstance(task.get("runs"), list) else ())
+        if isinstance(run, dict)
+    ]
+    out = {**task, "state": now, "runs": runs}
+    started = task.get("started")
+    if is_number(started) and task.get("ended") is None:
+        out["ended"] = max(finished, started)
+        out["duration_s"] = round(out["ended"] - started, 3)
+    return out
+
+
+def _with_last_line(
+    story: Sequence[Mapping[str, Any]], job: Mapping[str, Any]
+) -> Tuple[Mapping[str, Any], ...]:
+    """The story with the line about the job's end, unless it has one already."""
+    if story and story[-1].get("kind") == StoryKind.JOB_ENDED:
+        return tuple(story)
+    state, why = job["state"], job["diagnostics"]
+    numbers = [int(event["n"]) for event in story if is_number(event.get("n"))]
+    line = {
+        # Behind all, with room for what a master may still write.
+        "n": max(numbers, default=0) + ATTEMPT_GAP,
+        "time": job["finished"],
+        "kind": StoryKind.JOB_ENDED.value,
+        "text": f"the job has ended: {state}" + (f": {why}" if why else ""),
+        "weight": "error",
+        "task": "",
+        "session": job.get("session", -1),
+        "fields": {"state": state, "buried": True},
+    }
+    return (*story, line)
+
+
+def _number(value: Any) -> float:
+    return float(value) if is_number(value) else 0.0

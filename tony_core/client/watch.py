@@ -24,7 +24,7 @@ import time
 from queue import Empty, SimpleQueue
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Tuple
 
-from tony_core.client.finalize import final_view
+from tony_core.client.finalize import finalize
 from tony_core.client.lookup import event_number, story_after
 from tony_core.client.merge import from_page, from_status, under_status
 from tony_core.client.page_reader import (
@@ -121,7 +121,7 @@ class Watch:
             # In the very form of history, which the master completed after it had shown this.
             view = from_page(final.job, final.tasks, status, HISTORY, self.app_id)
         else:
-            view = final_view(
+            view = finalize(
                 self._scheduler, status, last=self.view, job=self._job, history=self._history
             )
         if not self._story_complete:

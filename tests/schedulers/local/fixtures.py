@@ -107,6 +107,7 @@ class LocalHarness(Harness):
                 master.close()
         ours = {folder.app_id for folder in self._masters.values()}
         for status in self.scheduler.list():
+            self.scheduler.cleaner.remove_leftovers(status)
             if not status.state.ended:
                 if status.app_id in ours:
                     # The last shim may be finalizing it. While that holds the lock, a kill

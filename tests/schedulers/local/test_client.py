@@ -21,8 +21,10 @@ from tests.schedulers.contract import (
     until,
 )
 from tests.schedulers.local.fixtures import MOST_MB, LocalHarness
-from tony_core.client.finalize import finalized_view
+from tony_core.client.kill import kill
 from tony_core.client.logs import read_logs
+from tony_core.client.lookup import view_of
+from tony_core.client.watch import Watch
 from tony_core.job.spec import (
     Docker,
     Job,
@@ -253,7 +255,28 @@ def test_kill_without_a_master_ends_the_containers(harness: LocalHarness) -> Non
     assert (status.state, status.diagnostics) == (AppState.KILLED, "never mind")
 
 
-@pytest.mark.parametrize("how", ["asked", "killed"])
+def files_of(root: str) -> Dict[str, Any]:
+    """Every file and folder there: its time, and what it holds."""
+    paths = [Path(root), *Path(root).rglob("*")]
+    return {
+        str(path): (
+            path.lstat().st_mtime_ns,
+            path.read_bytes() if path.is_file() and not path.is_symlink() else b"",
+        )
+        for path in paths
+    }
+
+
+ACTS = {
+    "killed": lambda harness, app_id: harness.scheduler.kill(app_id, "never mind"),
+    "tony kill": lambda harness, app_id: kill(harness.scheduler, app_id),
+    "watched": lambda harness, app_id: Watch(harness.scheduler, app_id).run(),
+    "tony gc": lambda harness, app_id: [*harness.scheduler.cleaner.collect_garbage(60.0)],
+    "the next submit": lambda harness, app_id: waiting(harness),
+}
+
+
+@pytest.mark.parametrize("how", ACTS)
 def test_who_ends_a_job_without_its_master_cleans_up(harness: LocalHarness, how: str) -> None:
     app_id = waiting(harness, attempts=1)
     folder = harness.home.app(app_id)
@@ -261,10 +284,15 @@ def test_who_ends_a_job_without_its_master_cleans_up(harness: LocalHarness, how:
     container = folder.container(container_id)
     assert os.path.exists(folder.secret) and os.path.exists(container.launch)
     harness.kill_master(app_id)
-    if how == "asked":
-        assert harness.scheduler.status(app_id).state is AppState.FAILED
-    else:
-        harness.scheduler.kill(app_id, "never mind")
+    before = files_of(harness.home.root)
+    status = harness.scheduler.status(app_id)
+    assert status.state is AppState.FAILED and status.finished is not None
+    assert status in harness.scheduler.list() and not harness.scheduler.cleaner.list_damaged()
+    assert [*harness.scheduler.cleaner.collect_garbage(0.0, dry_run=True)]
+    assert files_of(harness.home.root) == before, "who looks writes nothing"
+    ACTS[how](harness, app_id)
+    assert harness.scheduler.status(app_id) == status, "what was shown is what was written"
+    assert (home.read_json(folder.status) or {})["finished"] == status.finished
     for path in (folder.job, container.work, container.secret, container.launch):
         assert not os.path.exists(path), path
     assert os.path.exists(container.logs) and os.path.exists(container.exit)
@@ -288,7 +316,7 @@ def without_a_master(harness: LocalHarness, tmp_path: Path, **orders: Any) -> Ap
 
 
 def cleared(folder: AppFolder) -> bool:
-    """Looks at the files alone: whoever asks the scheduler has it done."""
+    """Whether what only a running job needs is gone."""
     gone = [folder.job]
     for container_id in folder.container_ids():
         container = folder.container(container_id)
@@ -383,6 +411,10 @@ def test_an_application_of_before_a_restart_has_failed(harness: LocalHarness) ->
     status = harness.scheduler.status(app_id)
     assert status.state is AppState.FAILED
     assert "the machine was restarted" in status.diagnostics
+    assert (home.read_json(harness.home.app(app_id).status) or {})["state"] == "RUNNING"
+    harness.scheduler.cleaner.remove_leftovers(status)
+    assert (home.read_json(harness.home.app(app_id).status) or {})["state"] == "FAILED"
+    assert harness.scheduler.status(app_id) == status
     # (In truth its worker would be gone; here it is this boot's to end.)
     finalize.end_containers(harness.home.app(app_id))
 
@@ -459,7 +491,7 @@ def test_the_logs_of_a_job_whose_master_could_tell_nobody(harness: LocalHarness)
     ((task, ref),) = harness.scheduler.log_reader.list_containers(app_id)
     assert task == "worker:0"
     assert ref.container_id in harness.home.app(app_id).container_ids()
-    view = finalized_view(harness.scheduler, status)
+    view = view_of(harness.scheduler, status)
     assert [(one.task, one.state) for one in view.tasks] == [("worker:0", "lost")]
     lines = list(read_logs(harness.scheduler, app_id, stream="executor"))
     assert ("worker:0", "said before") in [(line.task, line.text) for line in lines]

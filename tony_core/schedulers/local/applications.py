@@ -1,9 +1,15 @@
-"""The records of an application: what was submitted (``app.json``), and its status."""
+"""The records of an application: what was submitted (``app.json``), and its status.
+
+A job whose master died has no end on record. :func:`current_status` shows the end that
+:func:`tony_core.schedulers.local.finalize.finalize` will write.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import stat
 import sys
 import time
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -11,7 +17,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.job.spec import Job, Limits, Local
 from tony_core.jsontext import is_number
-from tony_core.schedulers.local import home, processes
+from tony_core.schedulers.local import attempts, home, processes
 from tony_core.schedulers.local.home import AppFolder
 from tony_core.schedulers.local.images import Images
 from tony_core.schedulers.local.processes import Identity
@@ -192,6 +198,68 @@ def read_status(folder: AppFolder, app: Application) -> AppStatus:
         return parse_status(data, folder.app_id)
     except (KeyError, TypeError, ValueError):
         return app.first_status()  # a damaged file counts as none
+
+
+def current_status(folder: AppFolder, app: Application) -> AppStatus:
+    """The status now; a job that no master will go on with has failed. Writes nothing."""
+    status = read_status(folder, app)
+    if status.state.ended or not app.here:
+        return status
+    try:
+        handle = attempts.try_lock(folder, shared=True)
+    except FileNotFoundError:
+        return masterless_status(folder, app)
+    if handle is None:
+        return read_status(folder, app)
+    try:
+        return masterless_status(folder, app)
+    finally:
+        os.close(handle)
+
+
+def masterless_status(folder: AppFolder, app: Application) -> AppStatus:
+    """The :func:`current_status` of a job without a master; only while the lock is held."""
+    status = read_status(folder, app)  # the last master may just have ended
+    why = None if status.state.ended else why_dead(folder, app)
+    if why is None:
+        return status
+    return status._replace(
+        state=AppState.FAILED,
+        diagnostics=why,
+        finished=_last_trace(folder, status),
+        page_url=None,
+        tracking_url=None,
+    )
+
+
+def why_dead(folder: AppFolder, app: Application) -> Optional[str]:
+    """Why no master will go on with it; None if one may. Only while the lock is held."""
+    if not app.this_boot:
+        return "the machine was restarted while it ran"
+    attempt = attempts.read(folder).attempt
+    if attempt == 0:
+        if app.submitter.alive():
+            return None
+        return "its client died before the master was started"
+    if attempt < app.max_attempts and attempts.running_containers(folder):
+        return None  # their executors start the next master
+    text = home.tail(folder.master_log(attempt, "stderr"), lines=10)
+    words = f"the master died (attempt {attempt} of {app.max_attempts})"
+    return words + (f"; its last output:\n{text}" if text else "")
+
+
+def _last_trace(folder: AppFolder, status: AppStatus) -> float:
+    """When its master last wrote a file, or one of its containers ended: equal at every look."""
+    paths = [folder.container(one).exit for one in folder.container_ids()]
+    for place in (folder.path, folder.master):
+        paths += [os.path.join(place, name) for name in home.list_names(place)]
+    newest = status.started or status.submitted
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found = os.stat(path)
+            if stat.S_ISREG(found.st_mode):
+                newest = max(newest, found.st_mtime)
+    return round(newest, 3)
 
 
 def parse_status(data: Mapping[str, Any], app_id: str) -> AppStatus:

@@ -48,11 +48,15 @@ class MasterAttempt(NamedTuple):
     process: Optional[Identity] = None  # None: it is being started
 
 
-def try_lock(folder: AppFolder) -> Optional[int]:
-    """Take the lock, as an open file; None when another process holds it."""
-    handle = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def try_lock(folder: AppFolder, shared: bool = False) -> Optional[int]:
+    """Take the lock, as an open file; None when another process holds it.
+
+    ``shared``: together with others that look; FileNotFoundError where no master ever had it.
+    """
+    flags = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
+    handle = os.open(folder.lock, flags | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
         return None

@@ -2,11 +2,13 @@
 
 There is no daemon: an application's records are in its folder, and its master runs as long as the
 lock is held. An application that has no end on record, whose lock is free and that no executor will
-start again, has failed with its master; the first client to notice finalizes it (:mod:`finalize`).
+start again, has failed with its master, and is shown so. The last of its shims finalizes it, or the
+next client that acts (:mod:`finalize`); one that looks writes nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import getpass
 import os
@@ -24,6 +26,7 @@ from tony_core.schedulers import port
 from tony_core.schedulers.local import attempts, finalize, home
 from tony_core.schedulers.local.applications import (
     Application,
+    current_status,
     describe_damage,
     read_status,
     write_status,
@@ -120,6 +123,7 @@ class LocalScheduler(port.Scheduler):
             if isinstance(error, OSError):
                 raise SchedulerError(f"{folder.path} cannot be written: {error}") from error
             raise
+        finalize.finalize_all_dead(self._home)  # while the master starts
 
     def _containers_in_images(
         self, folder: AppFolder, app: Application, job: Job, artifacts: Sequence[Artifact]
@@ -188,17 +192,7 @@ class LocalScheduler(port.Scheduler):
     # ------------------------------------------------------------------ status
 
     def status(self, app_id: str) -> AppStatus:
-        folder, app = find_application(self._home, app_id)
-        status = read_status(folder, app)
-        if status.state.ended or not app.here:
-            return status
-        handle = attempts.try_lock(folder)
-        if handle is None:
-            return read_status(folder, app)
-        try:
-            return finalize.settle(folder, app)
-        finally:
-            os.close(handle)
+        return current_status(*find_application(self._home, app_id))
 
     def list(self) -> List[AppStatus]:
         found = []
@@ -213,6 +207,7 @@ class LocalScheduler(port.Scheduler):
 
     def kill(self, app_id: str, reason: str) -> None:
         folder, app = find_application(self._home, app_id)
+        finalize.finalize_dead(folder, app)
         if read_status(folder, app).state.ended:
             return
         if not app.here:
@@ -242,8 +237,10 @@ class LocalScheduler(port.Scheduler):
         self, folder: AppFolder, app: Application, handle: int, reason: str
     ) -> None:
         try:
-            if not read_status(folder, app).state.ended:
-                finalize.finalize(folder, app, AppState.KILLED, reason)
+            status = read_status(folder, app)
+            if not status.state.ended:
+                killed = status._replace(state=AppState.KILLED, diagnostics=reason)
+                finalize.finalize(folder, app, killed)
         finally:
             os.close(handle)
 
@@ -274,7 +271,7 @@ class LocalScheduler(port.Scheduler):
 
     @property
     def cleaner(self) -> LocalCleaner:
-        return LocalCleaner(self._home, self.status)
+        return LocalCleaner(self._home)
 
     def examine(
         self, job: Job, stage: Optional[Callable[[Job, str], Tuple[Artifact, ...]]] = None
@@ -338,23 +335,28 @@ class LocalLogReader(port.LogReader):
 
 
 class LocalCleaner(port.Cleaner):
-    """Removes the folders of ended applications."""
+    """Finalizes applications whose masters died, and removes the folders of ended ones."""
 
-    def __init__(self, root: Home, status: Callable[[str], AppStatus]) -> None:
+    def __init__(self, root: Home) -> None:
         self._home = root
-        self._status = status
 
     def remove_leftovers(self, status: AppStatus, job: Optional[Job] = None) -> bool:
-        return status.state.ended  # its end removed them, and $TONY_HOME is one user's
+        app = Application.read(self._home.app(status.app_id))
+        if app is not None:
+            with contextlib.suppress(OSError):  # a full disk: the next client tries again
+                finalize.finalize_dead(self._home.app(status.app_id), app)
+        return status.state.ended  # $TONY_HOME is one user's
 
     def collect_garbage(self, older_than_s: float, dry_run: bool = False) -> Iterator[str]:
         now = time.time()
+        if not dry_run:
+            finalize.finalize_all_dead(self._home)
         for app_id in self._home.app_ids():
             folder = self._home.app(app_id)
-            try:
-                status = self._status(app_id)
-            except port.NoSuchApplication:
+            app = Application.read(folder)
+            if app is None:
                 continue  # staged and never submitted: the staging's own collector
+            status = current_status(folder, app)
             if os.path.islink(folder.path):
                 continue  # not made by us
             if not status.state.ended or now - (status.finished or status.submitted) < older_than_s:

@@ -1,7 +1,10 @@
 """Finalizes an application: ends what is left of it, cleans up, writes down how it ended.
 
-Its master does so at its end. For a master that died, the first to notice does it, with the
-master's lock held: a client that reads the status or kills the job, or the last of its shims.
+Its master does so at its end. Where it died, the last of its shims does, with the master's lock
+held, else the next client that acts (:func:`finalize_dead`): that watched the job to its end, kills
+it, submits another, or runs ``tony gc`` or ``tony history``. A client that only looks writes
+nothing: it shows the end as it will be written (:mod:`applications`).
+
 ``local-finalize --app-dir DIR --container ID --lock-fd N`` is started by that shim (:mod:`shim`),
 which loads much less code, and which passes its lock on; this waits for the shim's end.
 """
@@ -17,16 +20,23 @@ import time
 from typing import Dict, List, Optional, Sequence
 
 from tony_core.schedulers.local import attempts, engine, home, images, processes
-from tony_core.schedulers.local.applications import Application, read_status, write_status
-from tony_core.schedulers.local.home import AppFolder, ContainerFolder
+from tony_core.schedulers.local.applications import (
+    Application,
+    current_status,
+    masterless_status,
+    read_status,
+    write_status,
+)
+from tony_core.schedulers.local.home import AppFolder, ContainerFolder, Home
 from tony_core.schedulers.local.ledger import Ledger
 from tony_core.schedulers.local.processes import Identity
-from tony_core.schedulers.port import AppState, AppStatus, SchedulerError
+from tony_core.schedulers.port import AppStatus, SchedulerError
 
 USAGE = 2
 GONE_S = 5.0  # for the shim that has started this process to end
 SHIMS_END_S = 6.0  # for the shims to end their containers
 FORCE_S = 5.0  # for what is killed to go
+LOOK_S = 1.0  # for others that look to give the lock back
 
 
 def main(argv: Sequence[str]) -> int:
@@ -47,31 +57,46 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def settle(folder: AppFolder, app: Application) -> AppStatus:
-    """The status, after finalizing the application if it is dead. Only with the lock held."""
-    status = read_status(folder, app)  # the last master may just have ended
-    why = None if status.state.ended else why_dead(folder, app)
-    return status if why is None else finalize(folder, app, AppState.FAILED, why)
+def settle(folder: AppFolder, app: Application) -> None:
+    """Finalize the application if it is dead. Only with the lock held."""
+    status = masterless_status(folder, app)
+    if status.state.ended and not read_status(folder, app).state.ended:
+        finalize(folder, app, status)
 
 
-def why_dead(folder: AppFolder, app: Application) -> Optional[str]:
-    """Why no master will go on with it; None if one may. Only with the lock held."""
-    if not app.this_boot:
-        return "the machine was restarted while it ran"
-    attempt = attempts.read(folder).attempt
-    if attempt == 0:
-        if app.submitter.alive():
-            return None
-        return "its client died before the master was started"
-    if attempt < app.max_attempts and attempts.running_containers(folder):
-        return None  # their executors start the next master
-    text = home.tail(folder.master_log(attempt, "stderr"), lines=10)
-    words = f"the master died (attempt {attempt} of {app.max_attempts})"
-    return words + (f"; its last output:\n{text}" if text else "")
+def finalize_dead(folder: AppFolder, app: Application) -> None:
+    """Finalize the application if its status is that of a dead one, and is not on record."""
+    if read_status(folder, app).state.ended or not app.here:
+        return
+    end = time.monotonic() + LOOK_S
+    while current_status(folder, app).state.ended:
+        handle = attempts.try_lock(folder)
+        if handle is not None:
+            try:
+                settle(folder, app)
+            finally:
+                os.close(handle)
+            return
+        if time.monotonic() > end:
+            return  # another process finalizes it
+        time.sleep(0.01)
 
 
-def finalize(folder: AppFolder, app: Application, state: AppState, diagnostics: str) -> AppStatus:
-    """End what is left, clean up, write down the end. Only with the lock held."""
+def finalize_all_dead(root: Home) -> None:
+    """Finalize every application whose master died and that no shim finalized."""
+    for app_id in root.app_ids():
+        folder = root.app(app_id)
+        if (home.read_json(folder.status) or {}).get("state") in attempts.ENDED_STATES:
+            continue
+        app = Application.read(folder)
+        if app is not None:
+            with contextlib.suppress(SchedulerError, OSError):  # the next one may succeed
+                finalize_dead(folder, app)
+
+
+def finalize(folder: AppFolder, app: Application, status: AppStatus) -> None:
+    """End what is left, clean up, write that status. Only with the lock held."""
+    diagnostics = status.diagnostics
     if app.this_boot:
         try:
             end_containers(folder)
@@ -84,15 +109,9 @@ def finalize(folder: AppFolder, app: Application, state: AppState, diagnostics: 
     except OSError as error:
         diagnostics = f"{diagnostics}\nnot removed: {error}"
     Ledger(folder.home.ledger).remove_app(app.app_id)
-    status = read_status(folder, app)._replace(
-        state=state,
-        diagnostics=diagnostics,
-        finished=round(app.now(), 3),
-        page_url=None,
-        tracking_url=None,
-    )
-    write_status(folder, status)
-    return status
+    finished = status.finished or round(app.now(), 3)
+    status = status._replace(finished=finished, diagnostics=diagnostics)
+    write_status(folder, status._replace(page_url=None, tracking_url=None))
 
 
 # ------------------------------------------------------------------ its steps

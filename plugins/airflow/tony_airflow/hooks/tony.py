@@ -31,10 +31,9 @@ from tony_airflow.connection import CONN_TYPE, LOCAL, Site, SiteError, site_of
 from tony_airflow.errors import message_of
 from tony_airflow.links.addresses import application_page, links_of
 from tony_core.client.errors import ClientError
-from tony_core.client.finalize import look_up
 from tony_core.client.kill import Killed, kill
 from tony_core.client.logs import Line, read_logs
-from tony_core.client.lookup import find_job_history
+from tony_core.client.lookup import find_job_history, look_up
 from tony_core.client.submission import load
 from tony_core.client.tails import Tails, read_tails
 from tony_core.client.workflow.connections import ClientPool
