@@ -1,6 +1,7 @@
-"""The modules that an executor must not import: a gang's size multiplies what its start costs.
+"""What an executor costs, which a gang's size multiplies: its imports and its memory.
 
-``ctypes`` is none of them: only it reaches ``prctl``, which makes the executor a subreaper.
+``ctypes`` is not among the heavy modules: only it reaches ``prctl``, by which the executor becomes
+a subreaper.
 """
 
 from __future__ import annotations
@@ -9,11 +10,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import List
 
-from tests.executor.standin import CHECKOUT, SECRET, Master, make_runtime
+from tests.executor.standin import CHECKOUT, SECRET, Executor, Master, make_runtime
 from tony_core.hadoop.credentials import Credentials
 from tony_core.protocol.job_key import executor_key
-from tony_core.protocol.messages import Ended, Shutdown
+from tony_core.protocol.messages import (
+    Ended,
+    Measured,
+    Register,
+    Shutdown,
+)
 from tony_core.schedulers.yarn import job_credentials
 from tony_core.schedulers.yarn.node import start
 
@@ -64,3 +71,35 @@ def test_no_heavy_module_is_imported(tmp_path: Path, master: Master) -> None:
     imported = {line.rpartition("|")[2].strip() for line in lines if line.count("|") == 2}
     assert "tony_executor.shell" in imported, lines
     assert imported & HEAVY == set()
+
+
+class TestCost:
+    def statistics(self, pid: int) -> List[float]:
+        """[RSS in MB, CPU seconds]"""
+        status = Path(f"/proc/{pid}/status").read_text()
+        rss = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return [int(rss.split()[1]) / 1024, (int(fields[11]) + int(fields[12])) / 100]
+
+    def test_memory(self, master: Master, executor: Executor) -> None:
+        master.prepare()
+        master.start("sleep 300")
+        master.until(lambda: len(master.said(Measured)) > 3)
+        (register,) = master.said(Register)
+        rss, _ = self.statistics(register.pid)
+        assert rss < 16
+        in_front, _ = self.statistics(executor.pid)
+        assert in_front < rss
+
+    def test_what_it_imports(self) -> None:
+        code = (
+            f"import sys; sys.path[:0] = [{str(CHECKOUT)!r}, {str(CHECKOUT / 'executor')!r}]\n"
+            "import tony_executor.main, tony_executor.shell\nprint(' '.join(sys.modules))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+        )
+        loaded = set(done.stdout.split())
+        heavy = {"dataclasses", "inspect", "asyncio", "hashlib", "_hashlib", "ssl", "hmac"}
+        heavy |= {"logging", "argparse", "subprocess", "tempfile", "shutil"}
+        assert loaded & heavy == set()

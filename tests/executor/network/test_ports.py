@@ -1,13 +1,18 @@
+"""Ports that are held for programs, and which other users cannot take."""
+
 from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
+from typing import Callable
 
 import pytest
 
-from tests.executor.standin import free_span
+from tests.executor.standin import Executor, Master, free_span
 from tests.second_user import as_stranger, needs_root, start_stranger
 from tony_core.protocol import socket_owners
+from tony_core.protocol.messages import Ended, Prepare, Register, Start
 from tony_executor.network import ports as module
 from tony_executor.network.ports import NoPort, Ports
 
@@ -30,6 +35,8 @@ for family, address in ((2, ""), (2, "127.0.0.1"), (10, "::"), (10, "::1")):
             pass
         sock.close()
 """
+
+
 LISTEN = """
 sock = socket.socket()
 sock.setsockopt(1, 2, 1)
@@ -196,3 +203,137 @@ class TestSockets:
         monkeypatch.setattr(module, "_TABLES", ("/nowhere",))
         with pytest.raises(module.OwnersUnknown):
             module.list_listeners(1)
+
+
+class TestPorts:
+    def test_each_name_gets_its_own_below_the_ephemeral_range(
+        self, master: Master, executor: Executor
+    ) -> None:
+        ready = master.prepare(ports=["main", "tensorboard", "third"])
+        low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        assert len(set(ready.ports.values())) == 3
+        assert all(1024 <= port < low for port in ready.ports.values())
+
+    def test_the_range_that_is_given(self, master: Master, executor: Executor) -> None:
+        span = free_span(2)
+        ready = master.prepare(ports=["a", "b"], port_range=span)
+        assert set(ready.ports.values()) == set(span)
+
+    def test_a_range_that_is_full(self, master: Master, executor: Executor) -> None:
+        master.expect(Register)
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            port = sock.getsockname()[1]
+            master.send(Prepare("worker:0", 0, ["main"], port_range=[port, port]))
+            ended = master.expect(Ended)
+        assert ended.cause == "port-range-full"
+        assert f"no port of tony.task.port-range ({port}-{port}) is free" in ended.message
+        assert "0 held for tasks of TonY, 1 in use otherwise" in ended.message
+
+    def test_a_range_that_is_full_of_our_own(
+        self, master: Master, launch: Callable[..., Executor]
+    ) -> None:
+        other = Master()
+        try:
+            for number, each in enumerate((master, other)):
+                launch(master=each.address, name=f"container_{number}")
+            span = free_span(2)
+            master.prepare(ports=["a", "b"], port_range=span)
+            other.expect(Register)
+            other.send(Prepare("worker:1", 0, ["main"], port_range=span))
+            ended = other.expect(Ended)
+        finally:
+            other.close()
+        assert ended.cause == "port-range-full"
+        assert "2 held for tasks of TonY, 0 in use otherwise" in ended.message
+
+    def test_a_range_that_is_too_small_for_one_task(
+        self, master: Master, executor: Executor
+    ) -> None:
+        master.expect(Register)
+        master.send(Prepare("worker:0", 0, ["a", "b"], port_range=free_span(1)))
+        ended = master.expect(Ended)
+        assert ended.cause == "port-range-full"
+        assert "the task needs 2, and held 1 of them" in ended.message
+
+    def test_two_executors_never_get_the_same(
+        self, master: Master, launch: Callable[..., Executor], tmp_path: Path
+    ) -> None:
+        other = Master()
+        try:
+            for number, each in enumerate((master, other)):
+                launch(master=each.address, name=f"container_{number}")
+            first, last = span = free_span(20)
+            names = [str(number) for number in range(10)]
+            mine = master.prepare(ports=names, port_range=span).ports
+            others = other.prepare(ports=names, port_range=span).ports
+            assert set(mine.values()) | set(others.values()) == set(range(first, last + 1))
+        finally:
+            other.close()
+
+    @pytest.mark.parametrize("options", [[2], [15], [2, 15]], ids=["addr", "port", "both"])
+    @pytest.mark.parametrize("address", ["", "127.0.0.1", "::"])
+    def test_a_program_binds_a_port_that_is_held(
+        self, master: Master, executor: Executor, options: list, address: str
+    ) -> None:
+        port = master.prepare().ports["main"]
+        master.start("sleep 60")
+        family = socket.AF_INET6 if address == "::" else socket.AF_INET
+        try:
+            sock = socket.socket(family)
+        except OSError:
+            pytest.skip("no IPv6 here")
+        with sock:
+            for option in options:
+                sock.setsockopt(socket.SOL_SOCKET, option, 1)
+            sock.bind((address, port))
+            sock.listen()
+
+    def test_nobody_else_takes_a_port_that_is_held(
+        self, master: Master, executor: Executor
+    ) -> None:
+        port = master.prepare().ports["main"]
+        with socket.socket() as sock, pytest.raises(OSError, match="in use"):
+            sock.bind(("", port))
+
+    def test_one_that_cannot_be_shared_is_released(
+        self, master: Master, executor: Executor
+    ) -> None:
+        ready = master.prepare(ports=["main", "kept"])
+        for name, works in (("main", True), ("kept", False)):
+            code = f"import socket; socket.socket().bind(('', {ready.ports[name]}))"
+            script = f'python3 -c "{code}" 2>/dev/null && echo {name}-{works}'
+            executor.work.joinpath(f"{name}.sh").write_text(script)
+        master.send(
+            Start(
+                0,
+                f"bash {executor.work}/main.sh; bash {executor.work}/kept.sh; true",
+                {},
+                release_ports=["main"],
+            )
+        )
+        master.expect(Ended)
+        assert executor.log("stdout") == "main-True\n"
+
+
+def test_ports_are_held_once_and_given_back() -> None:
+    first, second = Ports(), Ports()
+    span = free_span(2)
+    try:
+        assert set(first.hold(["a", "b"], span).values()) == set(span)
+        with pytest.raises(
+            NoPort, match=rf"tony\.task\.port-range \({span[0]}-{span[1]}\) is free"
+        ):
+            second.hold(["c"], span)
+        assert first.list_taken() == []
+        first.close()
+        assert second.hold(["c"], span)["c"] in span
+    finally:
+        first.close()
+        second.close()
+
+
+def test_kept_ports_are_not_taken_again() -> None:
+    ports = Ports()
+    assert ports.hold(["tensorboard"], None, {"tensorboard": 6006}) == {"tensorboard": 6006}
+    ports.close()

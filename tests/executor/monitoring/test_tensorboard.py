@@ -1,206 +1,25 @@
-"""What is measured, reported and served while a program runs; and what watching costs."""
+"""TensorBoard beside a program, and as a role of its own."""
 
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict
 
 import pytest
 
-from tests.executor.standin import CHECKOUT, Executor, Master, alive
+from tests.executor.standin import Executor, Master, alive
 from tests.second_user import needs_root, start_stranger
 from tony_core.protocol.messages import (
     Ended,
-    Heartbeat,
-    Measured,
     Noted,
-    Register,
-    Reported,
     Serving,
     Start,
 )
-from tony_executor.monitoring.nvidia_smi import parse
-from tony_executor.monitoring.telemetry import ReportFile
 from tony_executor.monitoring.tensorboard import FIRST_BACKOFF_S
-
-
-class TestMeasures:
-    def test_of_the_whole_tree(self, master: Master, executor: Executor) -> None:
-        master.prepare()
-        master.start(
-            "python3 -c 'import time, threading; x = bytearray(50 << 20);"
-            "threading.Thread(target=time.sleep, args=(600,), daemon=True).start();"
-            "t = time.time()\n"
-            "while True: pass' & setsid python3 -c 'x = bytearray(50 << 20);"
-            "import time; time.sleep(600)' & wait"
-        )
-        # It wants a whole core, of which it gets some percent on a busy machine.
-        least = {"cpu_percent": 2.5, "rss_mb": 100, "threads": 4}
-
-        def whole() -> List[Measured]:
-            return [
-                found
-                for found in master.said(Measured)
-                if all(found.values[name] >= value for name, value in least.items())
-            ]
-
-        assert master.until(whole)[0].values["processes"] == 3
-
-    def test_nothing_is_measured_when_nothing_runs(
-        self, master: Master, executor: Executor
-    ) -> None:
-        master.run_program("exit 0")
-        master.heard.clear()
-        master.until(lambda: len(master.said(Heartbeat)) > 4)
-        assert not master.said(Measured)
-
-
-class TestGpus:
-    def fake(self, folder: Path, code: str) -> Path:
-        """Stands for nvidia-smi, which machines without GPUs lack."""
-        path = folder / "smi"
-        path.write_text(f'#!/bin/bash\necho "$@" > {folder}/asked\n{code}\n')
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        return path
-
-    def test_their_values_are_among_the_measures(
-        self, master: Master, launch: Callable[..., Executor], tmp_path: Path
-    ) -> None:
-        smi = self.fake(tmp_path, "echo '50, 1000, 16000'; echo '100, 3000, 16000'")
-        master.welcome.update(gpu_metrics=True, gpu_exec_path=str(smi))
-        launch(env={"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"})
-        master.prepare()
-        master.start("sleep 60")
-        found = master.until(
-            lambda: [m for m in master.said(Measured) if "gpu_percent" in m.values][:1]
-        )[0]
-        assert found.values["gpu_percent"] == 75
-        assert found.values["gpu_memory_mb"] == 4000
-        assert found.values["gpus"] == 2
-        assert "-i GPU-a,GPU-b" in (tmp_path / "asked").read_text()
-
-    @pytest.mark.parametrize(("enabled", "visible"), [(False, "0"), (True, ""), (True, "-1")])
-    def test_never_started_where_there_are_none(
-        self,
-        master: Master,
-        launch: Callable[..., Executor],
-        tmp_path: Path,
-        enabled: bool,
-        visible: str,
-    ) -> None:
-        smi = self.fake(tmp_path, "echo 1, 2, 3")
-        master.welcome.update(gpu_metrics=enabled, gpu_exec_path=str(smi))
-        launch(env={"CUDA_VISIBLE_DEVICES": visible})
-        master.prepare()
-        master.start("sleep 60")
-        master.until(lambda: len(master.said(Measured)) > 2)
-        assert not (tmp_path / "asked").exists()
-
-    def test_one_that_hangs_holds_nothing_up(
-        self, master: Master, launch: Callable[..., Executor], tmp_path: Path
-    ) -> None:
-        smi = self.fake(tmp_path, "sleep 300")
-        master.welcome.update(gpu_metrics=True, gpu_exec_path=str(smi))
-        executor = launch(env={"CUDA_VISIBLE_DEVICES": "0"})
-        master.prepare()
-        master.start("sleep 60")
-        master.until(lambda: len(master.said(Measured)) > 4)
-        assert master.stop().clean
-        assert master.shut_down(executor) == 0
-
-    def test_what_it_says(self) -> None:
-        assert parse("") == {}
-        assert parse("No devices were found\n") == {}
-        assert parse("[N/A], 5, 10\n")["gpu_memory_mb"] == 5
-        assert "gpu_percent" not in parse("[N/A], 5, 10\n")
-
-
-class TestReports:
-    def test_through_a_real_program(self, master: Master, executor: Executor) -> None:
-        code = (
-            "import tony, time\n"
-            "for step in range(20):\n"
-            "    tony.report(progress=step / 20, step=step, metrics={'loss': 1 / (step + 1)})\n"
-            "    time.sleep(0.05)\n"
-            "tony.report(progress=1.0, metrics={'accuracy': 0.9})\n"
-        )
-        (executor.work / "train.py").write_text(code)
-        ended = master.run_program("python3 train.py")
-        assert ended.exit_code == 0, ended
-        reported = master.said(Reported)
-        assert len(reported) >= 2
-        assert reported[-1].progress == 1.0
-        assert reported[-1].metrics["accuracy"] == 0.9
-        assert [m.step for m in reported if m.step is not None][-1] == 19
-        # All of it is said before the end.
-        assert master.heard.index(reported[-1]) < master.heard.index(ended)
-
-    def write(self, path: Path, text: str) -> None:
-        with path.open("a") as file:
-            file.write(text)
-
-    def test_what_stands_in_the_file_is_taken_for_what_it_is(self, tmp_path: Path) -> None:
-        path = tmp_path / "r"
-        reports = ReportFile(str(path), 3)
-        assert reports.read_new() is None
-        self.write(path, '{"progress": 0.5, "metrics": {"a": 1, "b": "x", "c": NaN, "d": true}}\n')
-        self.write(path, 'nonsense\n[1]\n{"step": "x"}\n{"metrics": 5}\n{"step": 1e400}\n')
-        self.write(
-            path,
-            '{"saved": "x"}\n{"saved": 1e400}\n{"saved": 4}\n'
-            '{"step": 1e19}\n{"step": -9223372036854775808}\n',
-        )
-        self.write(path, "[" * 100_000 + "\n")
-        self.write(path, '{"metrics": {"a": 2}, "step": 4}\n{"progress": 0.')
-        assert reports.read_new() == Reported(3, 0.5, {"a": 2.0}, 4, "", 4)
-        assert reports.read_new() is None
-        self.write(path, "6}\n")
-        assert reports.read_new() == Reported(3, 0.6, {}, None)
-
-    def test_the_last_result_counts_and_one_too_large_is_passed_over(self, tmp_path: Path) -> None:
-        path = tmp_path / "r"
-        reports = ReportFile(str(path), 0)
-        self.write(path, '{"result": {"a": 1}}\n{"result": [1, null]}\n{"result": NaN}\n')
-        self.write(path, f'{{"result": "{"x" * 70_000}"}}\n')
-        assert reports.read_new() == Reported(0, None, {}, None, "[1,null]")
-        self.write(path, '{"result": null}\n')
-        assert reports.read_new() == Reported(0, None, {}, None, "null")
-
-    def test_too_many_names_are_not_passed_on(self, tmp_path: Path) -> None:
-        path = tmp_path / "r"
-        reports = ReportFile(str(path), 0)
-        seen: Dict[str, float] = {}
-        for start in range(0, 2000, 100):
-            values = ", ".join(f'"m{n}": 1' for n in range(start, start + 100))
-            self.write(path, f'{{"metrics": {{{values}}}}}\n')
-            news = reports.read_new()
-            seen.update(news.metrics if news is not None else {})
-        assert len(seen) == 500
-
-    def test_the_file_stays_small(self, tmp_path: Path) -> None:
-        path = tmp_path / "r"
-        reports = ReportFile(str(path), 0)
-        newest = None
-        for step in range(20_000):
-            self.write(path, f'{{"step": {step}, "metrics": {{"a-rather-long-name": 1.5}}}}\n')
-            if step % 500 == 499:
-                newest = reports.read_new() or newest
-        assert newest is not None and newest.step == 19_999
-        assert path.stat().st_size < 400_000
-
-    def test_a_link_or_a_fifo_in_its_place_is_not_followed(self, tmp_path: Path) -> None:
-        path = tmp_path / "r"
-        path.symlink_to("/etc/passwd")
-        assert ReportFile(str(path), 0).read_new() is None
-        path.unlink()
-        os.mkfifo(path)
-        assert ReportFile(str(path), 0).read_new() is None
-
 
 # What is asked of TensorBoard here is its command line and that it answers; the real one,
 # of 130 MB, has a test of its own at the end.
@@ -469,35 +288,3 @@ class TestTensorBoard:
         serving = master.expect(Serving, within=60)
         assert "/logs/of/the/job" in self.page(serving.port, "/data/logdir")
         assert master.shut_down(executor) == 0
-
-
-class TestCost:
-    def statistics(self, pid: int) -> List[float]:
-        """[RSS in MB, CPU seconds]"""
-        status = Path(f"/proc/{pid}/status").read_text()
-        rss = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return [int(rss.split()[1]) / 1024, (int(fields[11]) + int(fields[12])) / 100]
-
-    def test_memory(self, master: Master, executor: Executor) -> None:
-        master.prepare()
-        master.start("sleep 300")
-        master.until(lambda: len(master.said(Measured)) > 3)
-        (register,) = master.said(Register)
-        rss, _ = self.statistics(register.pid)
-        assert rss < 16
-        in_front, _ = self.statistics(executor.pid)
-        assert in_front < rss
-
-    def test_what_it_imports(self) -> None:
-        code = (
-            f"import sys; sys.path[:0] = [{str(CHECKOUT)!r}, {str(CHECKOUT / 'executor')!r}]\n"
-            "import tony_executor.main, tony_executor.shell\nprint(' '.join(sys.modules))"
-        )
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
-        )
-        loaded = set(done.stdout.split())
-        heavy = {"dataclasses", "inspect", "asyncio", "hashlib", "_hashlib", "ssl", "hmac"}
-        heavy |= {"logging", "argparse", "subprocess", "tempfile", "shutil"}
-        assert loaded & heavy == set()
