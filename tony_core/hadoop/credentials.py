@@ -8,8 +8,7 @@ lengths in Hadoop's own variable numbers. Version 1 is a protocol buffer.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.hadoop.rpc import messages
 from tony_core.hadoop.rpc.protobuf import DecodeError, read_delimited
@@ -26,12 +25,14 @@ class CredentialsError(ValueError):
     """These bytes are no file of credentials."""
 
 
-@dataclass(frozen=True)
-class Credentials:
+class Credentials(NamedTuple):
     """Tokens and secrets, each under a name."""
 
-    tokens: Mapping[str, Token] = field(default_factory=dict)
-    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    tokens: Mapping[str, Token] = {}
+    secrets: Mapping[str, bytes] = {}
+
+    def __repr__(self) -> str:  # without the secrets
+        return f"Credentials(tokens={self.tokens!r})"
 
     def find(self, kind: str) -> List[Token]:
         """All tokens of a kind."""

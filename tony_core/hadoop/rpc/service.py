@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-from dataclasses import dataclass
 from typing import (
     Callable,
     Dict,
@@ -47,7 +46,6 @@ _CLOSE_S = 5.0  # for a call under way to notice that its connection was ended
 Identity = Union[User, Token]
 
 
-@dataclass(frozen=True)
 class Method(Generic[Request, Response]):
     """One call of a protocol.
 
@@ -55,10 +53,13 @@ class Method(Generic[Request, Response]):
     whether it arrived.
     """
 
-    name: str
-    request: Type[Request]
-    response: Type[Response]
-    repeatable: bool = True
+    def __init__(
+        self, name: str, request: Type[Request], response: Type[Response], repeatable: bool = True
+    ) -> None:
+        self.name = name
+        self.request = request
+        self.response = response
+        self.repeatable = repeatable
 
 
 class Limits(NamedTuple):

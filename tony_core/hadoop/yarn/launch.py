@@ -6,7 +6,6 @@ Environment and command are written into a script on the node without any quotin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Mapping, NamedTuple, Tuple
 
 from tony_core.hadoop.credentials import Credentials
@@ -39,14 +38,13 @@ class LocalFile(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """One container's start."""
 
     command: Tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, LocalFile] = field(default_factory=dict)  # by the name it gets
-    credentials: Credentials = field(default_factory=Credentials)
+    environment: Mapping[str, str] = {}
+    files: Mapping[str, LocalFile] = {}  # by the name it gets
+    credentials: Credentials = Credentials()
     view_acl: str = ""  # "user,user group,group"; of an application's first launch
     modify_acl: str = ""
 

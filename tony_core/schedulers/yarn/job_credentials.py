@@ -27,7 +27,6 @@ import json
 import os
 import re
 import zlib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.jsontext import read_object
@@ -48,17 +47,19 @@ LARGEST = 200 * 1024
 _LARGEST_UNPACKED = 256 << 20  # larger than any job: the data is damaged
 
 
-@dataclass(frozen=True)
-class MasterCredentials:
+class MasterCredentials(NamedTuple):
     """What a master needs to run the job."""
 
-    job: str = field(repr=False)  # job.json, unmasked
+    job: str  # job.json, unmasked
     artifacts: Sequence[Mapping[str, Any]]  # Artifact.to_json of each
     config: str  # tony-final.xml, masked
     site: Mapping[str, str]  # select_master_properties
     user: str
     root: str  # the staging root
     history_root: str
+
+    def __repr__(self) -> str:  # the job may hold secrets
+        return f"MasterCredentials(user={self.user!r}, root={self.root!r})"
 
     def encode(self) -> bytes:
         """Compress for the credentials."""

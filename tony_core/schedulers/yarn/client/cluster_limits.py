@@ -6,7 +6,6 @@ A few calls read it over one connection, before anything is staged. :mod:`checks
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from tony_core.hadoop.errors import InvalidRequest, RemoteError
@@ -29,8 +28,7 @@ class NodeCapacity(NamedTuple):
     labels: FrozenSet[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class ClusterLimits:
+class ClusterLimits(NamedTuple):
     """A cluster's limits. ``None`` means unknown: no check relies on it."""
 
     user: str
@@ -45,7 +43,7 @@ class ClusterLimits:
     max_attempts: int = _DEFAULT_ATTEMPTS
     by_rest: bool = False  # read from the web server: RPC cannot be reached
     why_rest: str = ""  # why RPC cannot be reached
-    application: Optional[NewApplication] = field(default=None, compare=False)
+    application: Optional[NewApplication] = None
 
 
 def read_limits(client: RmClient, conf: SiteConfiguration, job: Job, user: str) -> ClusterLimits:

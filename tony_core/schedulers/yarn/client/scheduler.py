@@ -12,7 +12,6 @@ only a submit needs: that is what the imports inside functions are for.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
@@ -73,9 +72,8 @@ class YarnScheduler(port.Scheduler):
         self._new: Optional[NewApplication] = None  # an id that is not used yet
         self._limits: Dict[int, Tuple[Job, ClusterLimits]] = {}
         self._visibility: Dict[str, Visibility] = {}
-        files = _Files(self.user, tuple(sorted(self._conf.to_json().items())), self._conf)
         for scheme in SCHEMES:
-            registry.register(scheme, files)
+            registry.register(scheme, _Files(self._conf, self.user))
 
     # ------------------------------------------------------------------ submitting
 
@@ -296,18 +294,21 @@ class YarnScheduler(port.Scheduler):
             raise LastingRefusal(f"jobs for YARN are staged on HDFS: {error}") from None
 
 
-@dataclass(frozen=True)
 class _Files:
     """Opens HDFS for one user and site; equal ones share their connections (see the registry)."""
 
-    user: str
-    properties: Tuple[Tuple[str, str], ...]
-    conf: SiteConfiguration = field(compare=False)
+    def __init__(self, conf: SiteConfiguration, user: str) -> None:
+        self._conf = conf
+        self._user = user
+        self._site = (user, conf.to_json())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Files) and other._site == self._site
 
     def __call__(self) -> FileSystem:
         from tony_core.files.hdfs import WebHdfsFileSystem
 
-        return WebHdfsFileSystem(self.conf, self.user)
+        return WebHdfsFileSystem(self._conf, self._user)
 
 
 class YarnCleaner(port.Cleaner):

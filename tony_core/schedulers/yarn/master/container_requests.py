@@ -34,7 +34,6 @@ sent again. Nothing here reads a clock: time comes in as seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from tony_core.hadoop.yarn.messages.resource_requests import (
@@ -63,23 +62,29 @@ _ROLE_BITS, _SESSION_BITS = 12, 32
 _VARIANTS = 1 << _ROLE_BITS  # priorities of one role's sizes are this far apart
 
 
-@dataclass
 class OutstandingRequest:
-    """One key at the ResourceManager, and how many containers it still owes under it."""
+    """A key at the ResourceManager, and how many containers it still owes under it."""
 
-    wanted: ContainerRequest
-    need: Capability
-    constraint: Optional[Constraint]
-    tags: Tuple[str, ...]
-    priority: int
-    request_id: int
-    missing: int = 0
-    sent: bool = True  # whether the ResourceManager has the current number
-    named: Dict[str, int] = field(
-        default_factory=dict
-    )  # hosts and racks for which asks may stand there
-    names_hosts: bool = True  # whether the next ask names hosts
-    progress_at: float = 0.0  # when it was sent, or a container was allocated
+    def __init__(
+        self,
+        wanted: ContainerRequest,
+        need: Capability,
+        constraint: Optional[Constraint],
+        tags: Tuple[str, ...],
+        priority: int,
+        request_id: int,
+    ) -> None:
+        self.wanted = wanted
+        self.need = need
+        self.constraint = constraint
+        self.tags = tags
+        self.priority = priority
+        self.request_id = request_id
+        self.missing = 0
+        self.sent = True  # whether the ResourceManager has the current number
+        self.named: Dict[str, int] = {}  # hosts and racks for which requests may stand there
+        self.names_hosts = True  # whether the next request names hosts
+        self.progress_at = 0.0  # when it was sent, or a container was allocated
 
     @property
     def role(self) -> str:

@@ -8,7 +8,6 @@ forgets it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Callable, Dict, Iterable, List, Optional, Set
 
 from tony_core.exit_causes import ExitCause
@@ -19,18 +18,18 @@ from tony_core.schedulers.yarn.master.container_exits import describe_exit
 from tony_core.schedulers.yarn.master.placement import ContainerUsage
 
 
-@dataclass
 class HeldContainer:
-    """One container, from its allocation to its end."""
+    """A container, from its allocation to its end."""
 
-    allocation: Container
-    role: str
-    since: float = 0.0  # when it was allocated; 0 if a previous attempt left it
-    launched: bool = False  # its launch was sent to its node, possibly by a previous attempt
-    started: bool = False  # the node has started it, and that was reported
-    end_requested: bool = False  # it was stopped or released
-    silent: bool = False  # its end is not reported
-    stopped_at: Optional[float] = None  # when its node confirmed the stop
+    def __init__(self, allocation: Container, role: str, since: float = 0.0) -> None:
+        self.allocation = allocation
+        self.role = role
+        self.since = since  # when it was allocated; 0 if a previous attempt left it
+        self.launched = False  # its launch was sent to its node, possibly by a previous attempt
+        self.started = False  # the node has started it, and that was reported
+        self.end_requested = False  # it was stopped or released
+        self.silent = False  # its end is not reported
+        self.stopped_at: Optional[float] = None  # when its node confirmed the stop
 
 
 class Containers:
@@ -54,13 +53,13 @@ class Containers:
         """Add a container that a previous attempt left; None if it or its end is known."""
         if given.id in self._held or given.id in self._ended:
             return None
-        held = self._held[given.id] = HeldContainer(given, role, launched=True, started=True)
+        held = self.add(given, role)
+        held.launched = held.started = True
         return held
 
     def return_surplus(self, given: Container) -> None:
         """Return a surplus container."""
-        self._held[given.id] = HeldContainer(given, "", end_requested=True, silent=True)
-        self._releases.append(given.id)
+        self.release(self.add(given, ""), silent=True)
 
     # ------------------------------------------------------------------ queries
 
@@ -155,9 +154,8 @@ class Containers:
         )
         events: List[container_pool.PoolEvent] = []
         if held is not None and held.launched and not held.started and status.exit_status >= 0:
-            events.append(
-                container_pool.Started(str(status.id))
-            )  # the node's confirmation is still on its way
+            # The node's confirmation is still on its way.
+            events.append(container_pool.Started(str(status.id)))
         events.append(container_pool.Completed(str(status.id), code, cause, words))
         return events
 

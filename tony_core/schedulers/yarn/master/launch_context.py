@@ -12,8 +12,7 @@ The output of TonY's own process goes to ``executor.stdout`` and ``executor.stde
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Mapping, Sequence, Tuple
+from typing import Mapping, NamedTuple, Sequence, Tuple
 
 from tony_core.files.artifact import Kind
 from tony_core.hadoop.credentials import Credentials
@@ -32,21 +31,16 @@ class LaunchError(ValueError):
     """YARN could never start this container; the text says why."""
 
 
-@dataclass(frozen=True)
-class LaunchContexts:
+class LaunchContexts(NamedTuple):
     """What the launches of one job have in common."""
 
     python: str = "python3"
     runtime: str = RUNTIME  # TonY's own code, by its name in a container
-    images: Mapping[str, Docker] = field(default_factory=dict)  # by role
-    visibility: Mapping[str, str] = field(default_factory=dict)  # of artifacts, by URI
+    images: Mapping[str, Docker] = {}  # by role
+    visibility: Mapping[str, str] = {}  # of artifacts, by URI
     site: bytes = b""  # encoded ExecutorCredentials
-    environment: Mapping[str, str] = field(
-        default_factory=dict
-    )  # set by the cluster, not by the job
-    credentials: Credentials = field(
-        default_factory=Credentials
-    )  # the job's, without the master's token
+    environment: Mapping[str, str] = {}  # set by the cluster, not by the job
+    credentials: Credentials = Credentials()  # the job's, without the master's token
 
     def launch(self, role: str, wanted: container_pool.Launch) -> Launch:
         """The launch for a node; raises :class:`LaunchError`."""
