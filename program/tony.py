@@ -1,4 +1,4 @@
-"""What a program may use of TonY: report(), result(), task(), checkpoints, data sets, frameworks.
+"""TonY's functions for programs: report(), result(), task(), checkpoints, data sets, frameworks.
 
 Without dependencies (what concerns HDFS and single frameworks stands beside it); the same in a job
 and outside of one, where report() does nothing and task() describes a single task. Nothing
@@ -28,19 +28,9 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 __all__ = [
-    "report",
-    "result",
-    "task",
-    "Task",
-    "checkpoints",
-    "Checkpoints",
-    "dataset",
-    "upload",
-    "jax_initialize",
-    "xgboost_communicator",
-    "lightgbm_parameters",
-    "ray_init",
-]
+    "report", "result", "task", "Task", "checkpoints", "Checkpoints", "dataset", "upload",
+    "jax_initialize", "xgboost_communicator", "lightgbm_parameters", "ray_init",
+]  # fmt: skip
 
 # ------------------------------------------------------------------ reports
 
@@ -82,7 +72,7 @@ class _Reporter:
                     self._timer = None
                     self._write()
 
-    def give(self, name: str, value: Any) -> None:
+    def write_now(self, name: str, value: Any) -> None:
         """Write the program's result, or the step of a saved checkpoint, at once."""
         with self._lock:
             self._pending[name] = value
@@ -179,13 +169,13 @@ def result(value: Any) -> None:
             " large, and give where it is"
         )
     if os.environ.get("TONY_REPORT_FILE"):
-        _reporter.give("result", value)
+        _reporter.write_now("result", value)
 
 
 def _report_saved(step: int) -> None:
     """Report a saved checkpoint: progress, which restores the budget of retries."""
     if os.environ.get("TONY_REPORT_FILE"):
-        _reporter.give("saved", step)
+        _reporter.write_now("saved", step)
 
 
 def _number(value: Any, what: str) -> float:
@@ -212,7 +202,7 @@ class Task(NamedTuple):
     is_chief: bool
     session: int  # 0 at first; more after restarts
     checkpoint_dir: Optional[str]
-    restarts: int = 0  # of this task alone, in this session
+    restarts: int = 0  # of this task, within this session
 
 
 def task() -> Task:

@@ -1,4 +1,4 @@
-"""What tony.xgboost_communicator() and tony.lightgbm_parameters() do: pass on what the job knows.
+"""``tony.xgboost_communicator()`` and ``tony.lightgbm_parameters()``: the job as their network.
 
 Without dependencies of its own, beside tony.py; the libraries are the program's.
 """

@@ -122,7 +122,7 @@ def _properties(path: str) -> Dict[str, str]:
 
 
 class Hdfs(WebHdfs):
-    """One file system over WebHDFS, with transfers that are tried again."""
+    """A file system over WebHDFS, with transfers that are tried again."""
 
     def __init__(self, namenodes: List[str], user: str, deadline_s: Optional[float] = None) -> None:
         self.namenodes = list(namenodes)

@@ -111,7 +111,7 @@ class Objects:
             self.store.pipe_file(path, data)
 
     def list(self, path: str) -> List[Status]:
-        """What is below a path, by name; FileNotFoundError when nothing is."""
+        """The children of a path; FileNotFoundError when there are none."""
         self.store.invalidate_cache()
         with self._at(path):
             found = self.store.ls(path, detail=True)
@@ -138,7 +138,7 @@ class Objects:
             yield below, _status(info, below)
 
     def download(self, path: str, size: int, local: str) -> None:
-        """One object, whole or not at all."""
+        """Copy an object to a local file, whole or not at all."""
         making = local + ".part"
         with self._at(path):
             self.store.get_file(path, making)

@@ -1,4 +1,4 @@
-"""What tony.ray_init() does: this task as a node of the job's Ray cluster.
+"""``tony.ray_init()``: this task as a node of the job's Ray cluster.
 
 Without dependencies of its own, beside tony.py; Ray is the program's.
 

@@ -1,4 +1,4 @@
-"""What the executor machine wants done. The shell does each, and reports back by events."""
+"""The executor machine's commands. The shell performs each, and reports back by events."""
 
 # Annotations are evaluated here: NamedTuple would compile each of them as text.
 from typing import NamedTuple, Union

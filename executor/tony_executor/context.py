@@ -15,7 +15,7 @@ class UsageError(Exception):
 
 
 class ContainerContext(NamedTuple):
-    """Where one executor runs."""
+    """The executor's container, its node, and the way to its master."""
 
     container_id: str
     host: str  # the address peers reach this node by
@@ -85,11 +85,6 @@ def route_to(master: str) -> str:
             return str(sock.getsockname()[0])
     except OSError:
         return socket.gethostname()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this node reaches it."""
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _home(environment: Mapping[str, str], work: str) -> str:

@@ -1,4 +1,4 @@
-"""What can happen to an executor. ``at`` is seconds on its own monotonic clock."""
+"""The executor machine's events. ``at`` is seconds on the executor's monotonic clock."""
 
 # Annotations are evaluated here: NamedTuple would compile each of them as text.
 from typing import Dict, List, NamedTuple, Union
@@ -46,7 +46,7 @@ class Prepared(NamedTuple):
 
 
 class NotPrepared(NamedTuple):
-    """The folder or the ports of the session could not be had."""
+    """The folder or the ports of the session could not be made."""
 
     at: float
     session: int

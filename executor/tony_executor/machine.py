@@ -7,8 +7,8 @@ An executor runs one task of one session after another, for whatever master ther
 
     IDLE -> PREPARING -> READY -> STARTING -> RUNNING -> ENDED -> PREPARING ...
 
-*The program* is started once per session, and once more each time that its task alone is restarted
-within it (``restart``); ``diagnosis.diagnose_end`` judges the end of each once: what ended it wins
+*The program* is started once per session, and once more each time that its task is restarted within
+it (``restart``); ``diagnosis.diagnose_end`` judges the end of each once: what ended it wins
 over how it ended. The end is sent to every master until one acknowledges it.
 
 *Sweeps.* Whatever brings the end about, the program's own or ours, a sweep follows
@@ -21,8 +21,8 @@ runs unfenced.
 
 *Deadlines*, each with its reason: the first master, a lost master, the time from our start to
 Ready (registry), the program's own time (execution), heartbeats, an end that is not acknowledged.
-From Ready on the master alone knows what is waited for (the rest of a gang may take long), and its
-own silence has a deadline already.
+From Ready on only the master knows what is waited for (the rest of a gang may take long), and a
+master that falls silent has a deadline already.
 """
 
 from __future__ import annotations

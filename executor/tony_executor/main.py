@@ -1,11 +1,10 @@
 """The verb ``executor``: ``PYTHON -I -S RUNTIME executor --master HOST:PORT``.
 
-Around it, in the environment: TONY_CONTAINER_ID, TONY_LOG_DIR and TONY_SECRET_FILE; where
-there are any TONY_NODE (the address peers reach this node by), TONY_MASTER_FILE (where the
-newest master's address stands) and TONY_SUCCESSOR (JSON: the command that starts the next
-master). TONY_SHIM says that a shim above the executor ends what it leaves;
-elsewhere :mod:`tony_executor.guard` does. The exit codes
-stand in the package itself.
+The environment holds TONY_CONTAINER_ID, TONY_LOG_DIR and TONY_SECRET_FILE, and may hold TONY_NODE
+(the address by which peers reach this node), TONY_MASTER_FILE (a file with the newest master's
+address) and TONY_SUCCESSOR (JSON: the command that starts the next master). With TONY_SHIM a shim
+above the executor ends what the executor leaves; else :mod:`tony_executor.guard` does. The exit
+codes are constants of the package.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ REGISTER_S = 300.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one executor to its end."""
+    """Run an executor to its end; returns its exit code."""
     options = _options(argv)
     if options is None:
         sys.stderr.write(USAGE + "\n")
         return EXIT_USAGE
     if not os.environ.get("TONY_SHIM"):
         guard.fork_executor()
-    # The guard has no use for these.
+    # After the fork: the guard has no use for these.
     from tony_executor.context import UsageError, read_context
     from tony_executor.shell import Shell
 

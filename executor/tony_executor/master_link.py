@@ -104,7 +104,7 @@ class MasterLink:
 
 
 class UnsentTelemetry:
-    """What a new master cannot know: the newest report, web servers, notes it did not get."""
+    """The telemetry that a new master cannot know: newest report, web servers, unsent notes."""
 
     def __init__(self) -> None:
         self._reported: Optional[Reported] = None

@@ -53,7 +53,7 @@ _TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
-    """One line of /proc/PID/stat."""
+    """A process, as /proc/PID/stat describes it."""
 
     pid: int
     name: str

@@ -1,4 +1,4 @@
-"""The program of one session after another: its folder, its process, its end.
+"""Programs, one session's after another's: the folder, the process, the end of each.
 
 Performs the executor machine's commands and reports what came of them as events. Nothing is decided
 here: an end is described, not judged.
@@ -49,7 +49,7 @@ _SHELL = "/bin/bash"
 
 
 class Running(NamedTuple):
-    """One program while it runs."""
+    """The running program and what observes it."""
 
     session: int
     pid: int
@@ -183,13 +183,11 @@ class Program:
     def _hold_ports(self) -> None:
         prepare = self._prepare
         assert prepare is not None
-        kept = {tensorboard.PORT: self._tensorboard.port} if self._tensorboard.port else {}
+        served = self._tensorboard.port
+        kept = {tensorboard.PORT: served} if served else {}
         try:
             ports = self._ports.hold(
-                prepare.ports,
-                prepare.port_range,
-                {n: p for n, p in kept.items() if p},
-                same=prepare.same_ports,
+                prepare.ports, prepare.port_range, kept, same=prepare.same_ports
             )
         except NoPort as error:
             self._not_prepared(error.cause, str(error))
@@ -267,9 +265,9 @@ class Program:
         stdout, stderr = self._context.log("stdout"), self._context.log("stderr")
         offsets = {"stdout": size_of(stdout), "stderr": size_of(stderr)}
         is_program = start.command.strip() != tensorboard.SENTINEL
-        beside = str((start.tensorboard or {}).get("port", "")) if is_program else ""
+        tensorboard_port = (start.tensorboard or {}).get("port") if is_program else None
         self._ports.release(start.release_ports)
-        given = [name for name in self._ports.numbers if name != beside]
+        given = [name for name in self._ports.numbers if name != tensorboard_port]
         self._ports.share(given)
         now = self._reactor.now()
         try:
@@ -322,7 +320,7 @@ class Program:
 
     @property
     def _host(self) -> str:
-        """Where a web server listens: the master alone asks, at the address it was given.
+        """The address at which a web server listens, since only the master asks there.
 
         A node may have another loopback than the usual (Debian names a machine 127.0.1.1).
         """

@@ -22,9 +22,10 @@ from tony_core.protocol.job_key import transport_factory, unpack_key
 from tony_core.protocol.link import Link, split_address
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.protocol.socket_owners import is_loopback
 from tony_core.version import __version__
 from tony_executor import EXIT_MASTER_LOST, EXIT_TERMINATED, commands, processes
-from tony_executor.context import ContainerContext, is_loopback
+from tony_executor.context import ContainerContext
 from tony_executor.events import (
     Event,
     ExecutorStarted,
@@ -270,11 +271,8 @@ class Shell:
         self._discovery.stop()
         self._listener.close()
         self._limiter.close()
-        link = (
-            self._links.get(self._machine.master.link)
-            if self._machine.master.link is not None
-            else None
-        )
+        master = self._machine.master.link
+        link = self._links.get(master) if master is not None else None
         for other in [*self._links.values(), *self._unauthenticated]:
             if other is not link:
                 other.close()

@@ -74,7 +74,7 @@ class TaskState:
     def __init__(self, host: str) -> None:
         self.name = ""
         self.session = -1
-        self.restart = 0  # how often this task alone was restarted in the session
+        self.restart = 0  # how often this task was restarted within the session
         self.phase = Phase.IDLE
         self.host = host
         self.ports: Dict[str, int] = {}

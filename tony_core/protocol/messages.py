@@ -30,7 +30,7 @@ start to its first Prepare, and from each Prepare to Ready). From Ready on the w
 master's: how long the rest of a gang may take only it knows. Its silence is covered by
 ``silence_s`` and ``master_lost_s``.
 
-A task alone may be restarted within its session: ``Prepare`` then carries how often that was done
+A single task may be restarted within its session: ``Prepare`` then carries how often that was done
 (``restart``), and so do the messages about the program that follows, in both directions. Together
 with the session it tells one program of the task from the next.
 
@@ -124,20 +124,20 @@ class Stopped(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """Still here."""
+    """The executor is alive."""
 
     session: int = -1
 
 
 class Measured(NamedTuple):
-    """What the executor measured of the program's process tree and its GPUs."""
+    """The executor's measurements of the program's process tree and its GPUs."""
 
     session: int
     values: Dict[str, float]
 
 
 class Reported(NamedTuple):
-    """What the program reported by report() and result()."""
+    """The values that the program gave to report() and result()."""
 
     session: int
     progress: Optional[float]
@@ -191,7 +191,7 @@ class Prepare(NamedTuple):
     gpus: int = 0  # as many must be there, or the task fails; 0 does not look
     hadoop_classpath: str = ""  # tony.application.hadoop.classpath, inside the job's Hadoop
     skip_hadoop: bool = False  # SKIP_HADOOP_PATH: nothing of Hadoop for CLASSPATH
-    restart: int = 0  # how often the task alone was restarted in this session
+    restart: int = 0  # how often this task was restarted within the session
     same_ports: bool = False  # hold the same ports as before: peers know them
 
 

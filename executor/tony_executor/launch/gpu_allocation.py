@@ -49,7 +49,7 @@ UNCOUNTED = "gpus-not-counted"  # a subject on which one line in a job's story i
 
 
 class GpuAllocation:
-    """One executor's; ``done`` gets the reason why it fails, or an empty text."""
+    """Counts and locks the task's GPUs; ``done`` gets an empty text, or why that failed."""
 
     def __init__(
         self,

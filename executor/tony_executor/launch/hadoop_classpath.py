@@ -24,17 +24,17 @@ SKIP = "SKIP_HADOOP_PATH"
 
 
 class HadoopClasspath:
-    """One executor's. ``warn`` writes to the job's story, ``log`` to the executor's log."""
+    """Determines the variables; ``warn`` writes into the job's story, ``log`` into our own log."""
 
     def __init__(
         self,
         reactor: Reactor,
-        site: ContainerContext,
+        context: ContainerContext,
         warn: Callable[[str], None],
         log: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
-        self._site = site
+        self._context = context
         self._warn = warn
         self._log = log
         self._begun = False
@@ -45,12 +45,12 @@ class HadoopClasspath:
 
     def determine(self, prepare: Prepare) -> None:
         """Start to determine it, unless it is known or the job does without."""
-        if self._begun or prepare.skip_hadoop or is_skipped(self._site.environment.get(SKIP)):
+        if self._begun or prepare.skip_hadoop or is_skipped(self._context.environment.get(SKIP)):
             return
         self._begun = True
         try:
             conf = self._configuration()
-            homes = _homes(self._site.work)
+            homes = _homes(self._context.work)
         except OSError as error:
             self._warn(f"the job's Hadoop cannot be used: {error}")
             return
@@ -64,8 +64,8 @@ class HadoopClasspath:
         home = next((each for each in homes if os.path.exists(f"{each}/bin/hadoop")), None)
         if home:
             self.variables["HADOOP_HOME"] = home
-        env = {**self._site.environment, **self.variables}
-        program = _hadoop(env, self._site.path)
+        env = {**self._context.environment, **self.variables}
+        program = _hadoop(env, self._context.path)
         if program is None:
             if homes:
                 self._warn("tony.application.hadoop.location holds no bin/hadoop: no CLASSPATH")
@@ -85,7 +85,7 @@ class HadoopClasspath:
 
         argv = [program, "classpath", "--glob"]
         self._run = CommandRun(
-            self._reactor, argv, env, ANSWER_S, answered, self._site.log("hadoop.log")
+            self._reactor, argv, env, ANSWER_S, answered, self._context.log("hadoop.log")
         )
 
     def when_known(self, then: Callable[[], None]) -> bool:
@@ -119,8 +119,8 @@ class HadoopClasspath:
             self._begun = False
 
     def _configuration(self) -> Optional[str]:
-        """One folder of the job's own configuration files; None when it has none."""
-        work = self._site.work
+        """The folder with links to the job's own configuration files; None when it has none."""
+        work = self._context.work
         shipped = sorted(name for name in os.listdir(work) if name.startswith(CONF_PREFIX))
         folder = os.path.join(work, CONF)
         if not shipped or os.path.isdir(folder):

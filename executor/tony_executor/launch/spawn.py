@@ -161,7 +161,7 @@ LARGEST_OUTPUT = 1 << 20
 
 
 class CommandResult(NamedTuple):
-    """What a command printed; ``error`` says why its output cannot be used."""
+    """The output of a command; ``error`` says why its output cannot be used."""
 
     output: str
     error: str = ""

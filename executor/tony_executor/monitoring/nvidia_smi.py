@@ -1,4 +1,4 @@
-"""What nvidia-smi reports: which GPUs there are, and how busy they are.
+"""The output of nvidia-smi: which GPUs there are, and how busy they are.
 
 Only :class:`GpuMetrics` starts it, now and then and without waiting for it, and never where there
 is none.

@@ -1,4 +1,4 @@
-"""What is known of a program while it runs: what it uses, and what it reports itself.
+"""The resource usage of a program while it runs, and the reports that it writes itself.
 
 :class:`ResourceUsage` adds up the program's process tree. :class:`ReportFile` reads what the
 program wrote by ``tony.report()`` and ``result()``: lines of JSON in a file of its own. The
@@ -125,7 +125,7 @@ def _is_number(value: Any) -> bool:
 
 
 class ResourceUsage:
-    """What the process tree of one program uses, from its start on."""
+    """The resource usage of a program's process tree, from its start on."""
 
     def __init__(self, now: float) -> None:
         self._peak_rss_mb = 0.0
@@ -136,7 +136,7 @@ class ResourceUsage:
         self._started_at = now
 
     def sample(self, now: float, without: AbstractSet[int]) -> Dict[str, float]:
-        """What the tree uses now; ``cpu_percent`` is of one core, since the last sample."""
+        """The present usage; ``cpu_percent`` is of one core, since the last sample."""
         tree = processes.descendants(os.getpid(), without)
         rss_mb = sum(process.rss_mb for process in tree)
         threads = sum(process.threads for process in tree)
@@ -156,7 +156,7 @@ class ResourceUsage:
     def total(
         self, now: float, largest_rss_mb: float, without: AbstractSet[int]
     ) -> Dict[str, float]:
-        """What the tree has used, at its end; ``largest_rss_mb`` is the kernel's measure.
+        """The usage over the program's whole run; ``largest_rss_mb`` is the kernel's measure.
 
         Short programs end between two samples, and the kernel knows only single processes:
         the larger of the two is nearest the truth.

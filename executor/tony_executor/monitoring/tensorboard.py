@@ -36,7 +36,7 @@ NOT_FOUND = (
 
 
 class TensorBoardSpec(NamedTuple):
-    """What to serve, where, and from which interpreters."""
+    """The log folder to serve, the address, and the interpreters to try."""
 
     log_dir: str
     pythons: List[str]
@@ -56,7 +56,7 @@ def make_spec(
     cwd: str,
     env: Mapping[str, str],
 ) -> TensorBoardSpec:
-    """What to serve by the settings in Start, on this node; ``env`` is the program's."""
+    """Resolve the settings in Start on this node; ``env`` is the program's."""
     log_dir = str(settings["log_dir"])
     if log_dir.startswith("file://"):
         log_dir = log_dir[len("file://") :]

@@ -79,7 +79,7 @@ class PmiRelay:
 
 
 class _Pair:
-    """One rank's connection, and ours to the master while there is one."""
+    """The connection of a rank, and ours to the master for it."""
 
     def __init__(
         self,
