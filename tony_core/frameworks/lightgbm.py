@@ -15,7 +15,6 @@ from typing import Dict, List
 from tony_core.frameworks import validation
 from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, trains
 from tony_core.job.spec import Job
-from tony_core.protocol.messages import shared_reference
 
 _MACHINES = "lightgbm_machines"
 
@@ -57,6 +56,8 @@ class LightGbm(Framework):
         number = rank_of(gang, peer)
         if number is None:
             return {}
+        from tony_core.protocol.messages import shared_reference  # not for the client, which checks
+
         return {
             "TONY_LIGHTGBM_MACHINES": shared_reference(_MACHINES),
             "TONY_LIGHTGBM_NUM_MACHINES": str(len(ranks(gang))),

@@ -12,7 +12,6 @@ from typing import Dict, List, Optional
 from tony_core.frameworks.base import Framework, Gang, Peer, Problem, TaskRestart
 from tony_core.frameworks.validation import refuse_several
 from tony_core.job.spec import Job, Mode, Role, Tracking
-from tony_core.protocol.messages import shared_reference
 
 _CLUSTER = "tf_cluster"
 _TRAINING = ("chief", "master", "worker")
@@ -95,6 +94,8 @@ class TensorFlow(Framework):
         role = gang.role(peer)
         if not _has_cluster(gang) or not (_in_cluster(role) or _evaluates(role)):
             return {}
+        from tony_core.protocol.messages import shared_reference  # not for the client, which checks
+
         cluster = shared_reference(_CLUSTER)
         if _evaluates(role):
             cluster += f',"evaluator":[{json.dumps(peer.address())}]'

@@ -31,9 +31,7 @@ from tony_core.schedulers.local.applications import (
     read_status,
     write_status,
 )
-from tony_core.schedulers.local.checks import find_problems, find_warnings
 from tony_core.schedulers.local.home import AppFolder, Home
-from tony_core.schedulers.local.ledger import Ledger
 from tony_core.schedulers.port import AppState, AppStatus, LogRef, SchedulerError, Submission
 
 START_S = 20.0  # for a master to start
@@ -65,10 +63,14 @@ class LocalScheduler(port.Scheduler):
         return time.strftime("local_%Y%m%d%H%M%S_", time.gmtime()) + secrets.token_hex(3)
 
     def check(self, job: Job) -> List[str]:
-        return find_problems(job)
+        from tony_core.schedulers.local import checks  # with the allocation: not to list jobs
+
+        return checks.find_problems(job)
 
     def warnings(self, job: Job) -> List[str]:
-        found = find_warnings(job)
+        from tony_core.schedulers.local import checks
+
+        found = checks.find_warnings(job)
         exposed = home.list_open_folders(self._home.root)
         if exposed:
             found.append(f"open to other users, and made private now: {', '.join(exposed)}")
@@ -186,7 +188,7 @@ class LocalScheduler(port.Scheduler):
         if found is not None:
             found.send(signal.SIGKILL)
         finalize.end_containers(folder)
-        Ledger(self._home.ledger).remove_app(folder.app_id)
+        finalize.remove_reservations(folder)
         shutil.rmtree(folder.path, ignore_errors=True)
 
     # ------------------------------------------------------------------ status

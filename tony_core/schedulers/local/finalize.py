@@ -28,7 +28,6 @@ from tony_core.schedulers.local.applications import (
     write_status,
 )
 from tony_core.schedulers.local.home import AppFolder, ContainerFolder, Home
-from tony_core.schedulers.local.ledger import Ledger
 from tony_core.schedulers.local.processes import Identity
 from tony_core.schedulers.port import AppStatus, SchedulerError
 
@@ -108,13 +107,20 @@ def finalize(folder: AppFolder, app: Application, status: AppStatus) -> None:
         remove_job_folder(folder)
     except OSError as error:
         diagnostics = f"{diagnostics}\nnot removed: {error}"
-    Ledger(folder.home.ledger).remove_app(app.app_id)
+    remove_reservations(folder)
     finished = status.finished or round(app.now(), 3)
     status = status._replace(finished=finished, diagnostics=diagnostics)
     write_status(folder, status._replace(page_url=None, tracking_url=None))
 
 
 # ------------------------------------------------------------------ its steps
+
+
+def remove_reservations(folder: AppFolder) -> None:
+    """Give back what the application has reserved of this machine."""
+    from tony_core.schedulers.local.ledger import Ledger  # with the allocation: not to list jobs
+
+    Ledger(folder.home.ledger).remove_app(folder.app_id)
 
 
 def end_containers(folder: AppFolder) -> None:

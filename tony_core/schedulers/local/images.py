@@ -29,15 +29,17 @@ import os
 import resource
 import shutil
 import tempfile
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, local_path
 from tony_core.job.spec import Docker, Job, Role
-from tony_core.schedulers.container_pool import Container, Launch
 from tony_core.schedulers.local import engine
 from tony_core.schedulers.local.home import AppFolder, path_of_uri
 from tony_core.schedulers.port import SchedulerError
+
+if TYPE_CHECKING:
+    from tony_core.schedulers.container_pool import Container, Launch
 
 ENGINES = ("docker", "podman")
 ANSWER_S = 20.0
@@ -246,6 +248,9 @@ class Images(NamedTuple):
 
     def example(self, app: AppFolder, role: Role, artifacts: Iterable[Artifact]) -> List[str]:
         """The same command for a first container of that role, for the dry run."""
+        # The master's side of the port: a client that looks loads none of it.
+        from tony_core.schedulers.container_pool import Container, Launch
+
         gpus = tuple(f"GPU-{number}" for number in range(role.resources.gpus))
         container = Container(f"{app.app_id}_CONTAINER", "", role.name, role.resources, gpus)
         argv = (self.python, "-I", "-S", "tony-runtime", "executor", "--master", "HOST:PORT")
