@@ -15,21 +15,22 @@ import io
 import re
 import urllib.error
 import urllib.request
-from typing import Any, BinaryIO, Callable, List, NoReturn, Optional, cast
+from typing import Any, BinaryIO, List, NoReturn, Optional, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from tony_core.files.location import masked
-from tony_core.files.port import COPIED_AT_ONCE, FileSystem, ReadOnlyError, Stat
+from tony_core.files.port import COPIED_AT_ONCE, ReadOnlyFileSystem, Stat
 
 TIMEOUT_S = 30.0  # for the connection and for each read
 _AGENT = {"User-Agent": "tony"}
 _LENGTH = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
-class HttpFileSystem(FileSystem):
-    """Read-only. Every location is a file; there are no folders."""
+class HttpFileSystem(ReadOnlyFileSystem):
+    """Every location is a file; there are no folders."""
 
     scheme = "http"
+    refusal = (errno.EACCES, "http and https locations can only be read")
 
     def stat(self, location: str) -> Stat:
         with self._request(location, "HEAD") as answer:
@@ -51,23 +52,6 @@ class HttpFileSystem(FileSystem):
 
     def list(self, location: str) -> List[Stat]:
         raise NotADirectoryError(errno.ENOTDIR, "the web has no folders to list", masked(location))
-
-    def write(
-        self, location: str, produce: Callable[[BinaryIO], object], mode: int = 0o644
-    ) -> None:
-        _refuse(location)
-
-    def mkdir(self, location: str, mode: int = 0o755) -> None:
-        _refuse(location)
-
-    def rename(self, source: str, target: str) -> None:
-        _refuse(target)
-
-    def delete(self, location: str) -> bool:
-        _refuse(location)
-
-    def chmod(self, location: str, mode: int) -> None:
-        _refuse(location)
 
     def _request(self, location: str, method: str, offset: int = 0) -> http.client.HTTPResponse:
         parts = urlsplit(location)
@@ -185,7 +169,3 @@ def _milliseconds(date: Optional[str]) -> int:
         return int(email.utils.parsedate_to_datetime(date).timestamp() * 1000)
     except (TypeError, ValueError):
         return 0
-
-
-def _refuse(location: str) -> NoReturn:
-    raise ReadOnlyError(errno.EACCES, "http and https locations can only be read", masked(location))

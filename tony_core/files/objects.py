@@ -14,10 +14,10 @@ import errno
 import importlib
 import logging
 import re
-from typing import Any, BinaryIO, Callable, Dict, List, NoReturn, Tuple, cast
+from typing import Any, BinaryIO, Dict, List, Tuple, cast
 
 from tony_core.files.location import join, masked, scheme_of
-from tony_core.files.port import FileSystem, ReadOnlyError, Stat, UnsupportedLocation
+from tony_core.files.port import ReadOnlyFileSystem, Stat, UnsupportedLocation
 
 #: scheme -> (fsspec's name for it, the package, our extra)
 STORES: Dict[str, Tuple[str, str, str]] = {
@@ -35,8 +35,10 @@ _PASSWORD = re.compile(r"[^\s/:]*:[^\s/]*@")  # and its user, with a scheme befo
 _UNSEEN = logging.NullHandler()
 
 
-class ObjectFileSystem(FileSystem):
-    """Read-only. A folder is a common beginning of names."""
+class ObjectFileSystem(ReadOnlyFileSystem):
+    """A folder is a common beginning of names."""
+
+    refusal = (errno.EROFS, "object stores are only read here")
 
     def stat(self, location: str) -> Stat:
         with _OpenStore(location) as (store, path):
@@ -62,23 +64,6 @@ class ObjectFileSystem(FileSystem):
                 if name and (name != top or item.get("type") == "directory"):
                     found.append(_stat(join(location, name), item))
             return sorted(found, key=lambda stat: stat.location)
-
-    def write(
-        self, location: str, produce: Callable[[BinaryIO], object], mode: int = 0o644
-    ) -> None:
-        _refuse(location)
-
-    def mkdir(self, location: str, mode: int = 0o755) -> None:
-        _refuse(location)
-
-    def rename(self, source: str, target: str) -> None:
-        _refuse(target)
-
-    def delete(self, location: str) -> bool:
-        _refuse(location)
-
-    def chmod(self, location: str, mode: int) -> None:
-        _refuse(location)
 
 
 class _OpenStore:
@@ -146,7 +131,3 @@ def milliseconds(when: Any) -> int:
     if isinstance(when, datetime.datetime):
         when = when.timestamp()
     return int(when * 1000) if isinstance(when, (int, float)) else 0
-
-
-def _refuse(location: str) -> NoReturn:
-    raise ReadOnlyError(errno.EROFS, "object stores are only read here", masked(location))

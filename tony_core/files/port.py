@@ -17,7 +17,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import BinaryIO, Callable, Iterator, List, NamedTuple, Optional
+from typing import BinaryIO, Callable, Iterator, List, NamedTuple, NoReturn, Optional, Tuple
+
+from tony_core.files.location import masked
 
 COPIED_AT_ONCE = 1 << 20
 
@@ -135,3 +137,30 @@ class FileSystem(ABC):
         if limit is not None and len(data) > limit:
             raise ValueError(f"{location} is longer than the {limit} bytes allowed here")
         return data
+
+
+class ReadOnlyFileSystem(FileSystem):
+    """A file system whose writing methods raise :class:`ReadOnlyError`."""
+
+    #: The errno of that error, and its words.
+    refusal: Tuple[int, str]
+
+    def write(
+        self, location: str, produce: Callable[[BinaryIO], object], mode: int = 0o644
+    ) -> None:
+        self._refuse(location)
+
+    def mkdir(self, location: str, mode: int = 0o755) -> None:
+        self._refuse(location)
+
+    def rename(self, source: str, target: str) -> None:
+        self._refuse(target)
+
+    def delete(self, location: str) -> bool:
+        self._refuse(location)
+
+    def chmod(self, location: str, mode: int) -> None:
+        self._refuse(location)
+
+    def _refuse(self, location: str) -> NoReturn:
+        raise ReadOnlyError(*self.refusal, masked(location))

@@ -22,7 +22,6 @@ from tony_core.frameworks.base import (
     Service,
     ServiceContext,
     ranks,
-    trains,
 )
 from tony_core.frameworks.horovod_service import RendezvousService
 from tony_core.job.spec import Job
@@ -51,11 +50,9 @@ class Horovod(Framework):
 
     def validate(self, job: Job) -> List[Problem]:
         """Check that all ranks start together: hvd.init() waits for every one."""
-        return [
-            *validation.refuse_fcfs(job, "Horovod", "for hvd.init() waits for every one"),
-            *validation.require_ranks(job, "Horovod", trains),
-            *validation.refuse_several(job, "chief", "Horovod has one rank 0"),
-        ]
+        return validation.require_gang(
+            job, "Horovod", "for hvd.init() waits for every one", "Horovod has one rank 0"
+        )
 
     def serve(
         self, job: Job, session: int, size: int, context: ServiceContext

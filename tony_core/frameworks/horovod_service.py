@@ -131,17 +131,9 @@ class RendezvousService(SessionServer):
         if mask & selectors.EVENT_WRITE:
             self._flush(number, connection)
             return
-        try:
-            data = connection.sock.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._close(number)
-            return
-        if connection.wants is not None:
-            return  # more than its request; the answer follows
+        data = self._receive(number, connection.sock)
+        if not data or connection.wants is not None:
+            return  # more than its request: the answer follows
         connection.received += data
         try:
             self._read(number, connection)

@@ -31,11 +31,9 @@ class LightGbm(Framework):
 
     def validate(self, job: Job) -> List[Problem]:
         """All workers must come together; each connects to every other."""
-        problems = [
-            *validation.refuse_fcfs(job, "LightGBM", "and the address of every one"),
-            *validation.require_ranks(job, "LightGBM", trains),
-            *validation.refuse_several(job, "chief", "there is one rank 0"),
-        ]
+        problems = validation.require_gang(
+            job, "LightGBM", "and the address of every one", "there is one rank 0"
+        )
         workers = sum(role.instances for role in job.roles if trains(role))
         if workers > _MOST_TASKS:
             problems.append(

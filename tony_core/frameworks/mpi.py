@@ -35,9 +35,9 @@ class Mpi(Framework):
     def validate(self, job: Job) -> List[Problem]:
         """Check that all ranks start together: MPI_Init waits for every one."""
         return [
-            *validation.refuse_fcfs(job, "MPI", "for MPI_Init waits for every one"),
-            *validation.require_ranks(job, "MPI", trains),
-            *validation.refuse_several(job, "chief", "MPI has one rank 0"),
+            *validation.require_gang(
+                job, "MPI", "for MPI_Init waits for every one", "MPI has one rank 0"
+            ),
             *validation.refuse_elastic(job, "the ranks of MPI are known before any of them begins"),
         ]
 

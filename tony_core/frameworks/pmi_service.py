@@ -115,16 +115,8 @@ class PmiService(SessionServer):
             self._flush(number, connection)
         if not mask & selectors.EVENT_READ or number not in self._connections:
             return
-        try:
-            data = connection.sock.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._close(number)
-            return
-        if connection.punished:
+        data = self._receive(number, connection.sock)
+        if not data or connection.punished:
             return
         connection.incoming += data
         while b"\n" in connection.incoming and not connection.punished:

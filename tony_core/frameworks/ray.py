@@ -29,11 +29,7 @@ class Ray(Framework):
 
     def validate(self, job: Job) -> List[Problem]:
         """All nodes must come together, one of them the head, each with room for Ray itself."""
-        problems = [
-            *validation.refuse_fcfs(job, "Ray", "and the head's address"),
-            *validation.require_ranks(job, "Ray", trains),
-            *validation.refuse_several(job, "chief", "Ray has one head"),
-        ]
+        problems = validation.require_gang(job, "Ray", "and the head's address", "Ray has one head")
         names = {role.name for role in job.roles}
         if "head" in names and "chief" not in names:
             problems.append(

@@ -100,6 +100,18 @@ class SessionServer(ABC):
         """Whether to accept another connection now; callers wait in the kernel meanwhile."""
         return True
 
+    def _receive(self, number: int, sock: socket.socket) -> bytes:
+        """Read what has come; empty when nothing has, or the connection ended and is closed."""
+        try:
+            data = sock.recv(65536)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            data = b""
+        if not data:
+            self._close(number)
+        return data
+
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Callable, List
+from typing import List
 
-from tony_core.frameworks.base import Framework, Problem
-from tony_core.job.spec import Job, Mode, RestartScope, Role
+from tony_core.frameworks.base import Framework, Problem, trains
+from tony_core.job.spec import Job, Mode, RestartScope
 
 
 def refuse_fcfs(job: Job, framework: str, why: str) -> List[Problem]:
@@ -21,17 +21,19 @@ def refuse_fcfs(job: Job, framework: str, why: str) -> List[Problem]:
     ]
 
 
-def require_ranks(job: Job, framework: str, trains: Callable[[Role], bool]) -> List[Problem]:
-    """Require a task that would be a rank."""
-    if any(trains(role) and role.instances for role in job.roles):
-        return []
-    return [
-        Problem(
+def require_gang(job: Job, framework: str, needs: str, why_one_chief: str) -> List[Problem]:
+    """Require what every framework of ranks does: all together, one at least, and one chief.
+
+    ``needs``: what the tasks need of each other, as the end of "needs all its processes together,".
+    """
+    problems = refuse_fcfs(job, framework, needs)
+    if not any(trains(role) and role.instances for role in job.roles):
+        text = (
             f"no task would be a process of the {framework} job: every role is untracked,"
-            " a sidecar or one that does not train",
-            "tony.worker.instances",
+            " a sidecar or one that does not train"
         )
-    ]
+        problems.append(Problem(text, "tony.worker.instances"))
+    return problems + refuse_several(job, "chief", why_one_chief)
 
 
 def refuse_several(job: Job, role: str, why: str) -> List[Problem]:
