@@ -121,7 +121,7 @@ class Master:
             self._publisher.trouble,
         )  # fmt: skip
         self._telemetry = Telemetry(
-            self.reactor, self._publisher, self._page, self._journal, self.feed, self._add_line,
+            self._publisher, self._page, self._journal, self.feed, self._add_line,
             self._connection_lost,
         )  # fmt: skip
         times = job.timeouts
@@ -146,7 +146,7 @@ class Master:
             self.reactor, context, pool, self._journal, self._history,
             self._publisher, self._story, self._page, self._server, self.log,
         )  # fmt: skip
-        self._machine: SessionMachine  # once the scheduler has taken this master
+        self._machine: SessionMachine  # made by _register
         self._performers: Dict[Type[Any], Callable[[Any], object]] = {
             c.RunPreprocess: self._run_preprocess,
             c.RequestContainers: lambda x: self._pool.request(x.requests, x.gang),
@@ -184,14 +184,18 @@ class Master:
 
     def run(self) -> None:
         """Run until the job has ended."""
+        self._register()
+        self.reactor.call_later(0, self._begin)
+        self.reactor.run()
+
+    def _register(self) -> None:
+        """Register with the scheduler; its answer decides how the session machine works."""
         info = self.info = self._pool.start(self._pool_events.sink, self._site.url)
         self._publisher.start_reporting(info, self._pool.report, self._site.url)
         self._listen(info)
         self._machine = SessionMachine(
             self._job, info.settle_s, _jitter, info.ends_rest, self._in_place
         )
-        self.reactor.call_later(0, self._begin)
-        self.reactor.run()
 
     def _listen(self, info: PoolInfo) -> None:
         """Open the port for executors and publish it."""

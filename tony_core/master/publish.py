@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 from tony_core.history.metric_series import SeriesStore
 from tony_core.history.store import HistoryWriter
@@ -69,8 +69,9 @@ class Publisher:
         self.info.queue = scheduler.queue or self.info.queue
         self._report_to, self._url = report, url
 
-    def stop_reporting(self) -> None:
-        """Report no more: the job's end follows on another way."""
+    def finish(self, at: float) -> None:
+        """Note when the job ended; the scheduler gets the end itself by another way."""
+        self.info.finished = at
         self._report_to = None
 
     def wall(self, at: float) -> float:
@@ -115,6 +116,15 @@ class Publisher:
             known = (version, json.dumps(make(), separators=(",", ":"), default=str).encode())
             self._encoded[name] = known
         return known[1], version
+
+    def add_measures(self, task: str, values: Mapping[str, float]) -> None:
+        """Add what an executor measured of a task now."""
+        self.series.add(task, self.wall(self._reactor.now()), values)
+        self.changed()
+
+    def add_exit_code(self, key: Tuple[str, int, str], exit_code: int) -> None:
+        """Keep the exit code that an executor reported, by task, session and container."""
+        self.info.ends[key] = exit_code
 
     def trouble(self, text: str) -> None:
         """Show a problem around the job on its page; an empty text removes it."""

@@ -15,7 +15,6 @@ from tony_core.master.session.events import ExecutorReported
 from tony_core.master.state.journal import Journal
 from tony_core.master.web.routes import Page
 from tony_core.protocol.messages import Ended, Noted, Register, Reported, Serving
-from tony_core.protocol.reactor import Reactor
 
 TENSORBOARD = "tensorboard"
 
@@ -25,7 +24,6 @@ class Telemetry:
 
     def __init__(
         self,
-        reactor: Reactor,
         publisher: Publisher,
         page: Page,
         journal: Journal,
@@ -33,7 +31,6 @@ class Telemetry:
         add_line: Callable[[AddStoryLine], None],
         disconnected: Callable[[str], None],
     ) -> None:
-        self._reactor = reactor
         self._publisher = publisher
         self._page = page
         self.address = journal.address
@@ -60,7 +57,7 @@ class Telemetry:
             task, latest = self._task(container_id)
             if 0 <= message.session <= latest:
                 key = (task, message.session, container_id)
-                self._publisher.info.ends[key] = message.exit_code
+                self._publisher.add_exit_code(key, message.exit_code)
         elif isinstance(message, Register) and message.task:
             self._tasks.setdefault(container_id, (message.task, message.session))
         elif isinstance(message, Reported):
@@ -74,9 +71,7 @@ class Telemetry:
         """Add measures of a task."""
         task, _ = self._task(container_id)
         if task:
-            at = self._publisher.wall(self._reactor.now())
-            self._publisher.series.add(task, at, values)
-            self._publisher.changed()
+            self._publisher.add_measures(task, values)
 
     def serving(self, container_id: str, message: Serving, host: str) -> None:
         """Link TensorBoard while it answers."""
@@ -84,13 +79,12 @@ class Telemetry:
             return
         if message.port:
             try:
-                url = self._page.open_tensorboard()
+                url = self._page.serve_tensorboard(host, message.port)
             except OSError as error:
                 text = f"TensorBoard answers, but the master cannot open a port for it: {error}"
                 self._note(container_id, text, Level.WARNING)
                 return
             self._tensorboard = container_id
-            self._page.tensorboard = (host, message.port)
             if self._publisher.info.links.get(TENSORBOARD) != url:
                 self._publisher.link(TENSORBOARD, url)
                 self._note(container_id, f"TensorBoard answers at {url}", Level.DECISION)
@@ -113,7 +107,7 @@ class Telemetry:
 
     def _remove_tensorboard(self) -> None:
         self._tensorboard = ""
-        self._page.tensorboard = None
+        self._page.remove_tensorboard()
         self._publisher.link(TENSORBOARD, None)
 
     def _task(self, container_id: str) -> Tuple[str, int]:

@@ -80,13 +80,13 @@ class Finalizer:
         journalled_by = time.monotonic() + (JOURNAL_AWAY_S if away else JOURNAL_S)
         # The monotonic clock stands still while a machine sleeps; the wall clock may be set back.
         by_monotonic = self._publisher.wall(self._reactor.now())
-        self._publisher.info.finished = max(time.time(), by_monotonic)
-        self._publisher.stop_reporting()
+        ended_at = max(time.time(), by_monotonic)
+        self._publisher.finish(ended_at)
         fields: Mapping[str, object] = {"state": finish.state.value}
         text = f"the job has ended: {finish.state.value}"
         self._story.add(
             AddStoryLine(StoryKind.JOB_ENDED, text, Level.DECISION, fields=fields),
-            self._publisher.info.finished,
+            ended_at,
         )
         self._publisher.changed()
         self._publisher.summarise(final=True)
@@ -109,7 +109,7 @@ class Finalizer:
             self._completed()
 
     def _completed(self) -> None:
-        self._page.over = True
+        self._page.finish()
         self._story.release()
         linger = BROWSER_S if self._page.watched_lately() else CLIENT_S
         self._reactor.call_later(linger, self._hang_up, self._reactor.now() + linger + DRAIN_S)

@@ -30,6 +30,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Prot
 from tony_core.job.spec import Job
 from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
+from tony_core.master.web.logs import read_ends, read_log
 from tony_core.master.web.proxy_gate import ProxyGate
 from tony_core.master.web.request import Request, seconds, whole_number
 from tony_core.master.web.server import Admission, Answer, Exchange
@@ -109,7 +110,7 @@ class Page:
             self._sockets = socket_owners.SocketTable()
         self.tensorboard: Optional[Tuple[str, int]] = None
         self.tensorboard_port: Optional[int] = None  # ours, where it is relayed
-        self.over = False  # nothing is waited for any more
+        self._over = False  # no more events follow
         self._watched: Optional[float] = None  # when a browser last asked for something
         self._routes: Dict[str, Callable[[Exchange], None]] = {
             "/": self._root,
@@ -131,16 +132,25 @@ class Page:
         else:
             self._route(exchange)
 
-    def open_tensorboard(self) -> str:
-        """Open a port for TensorBoard, unless it is open; return the readers' URL. Raises OSError.
+    def finish(self) -> None:
+        """Let no request wait any more: the job has ended."""
+        self._over = True
+
+    def serve_tensorboard(self, host: str, port: int) -> str:
+        """Relay the TensorBoard at this address; return the readers' URL. Raises OSError.
 
         Behind a proxy, which passes requests on to one port only, it is below the page.
         """
+        if self._gate is None and self.tensorboard_port is None:
+            self.tensorboard_port = self._site.open_port(self.handle_tensorboard)
+        self.tensorboard = (host, port)
         if self._gate is not None:
             return f"{self._publisher.info.links['page']}tensorboard/"
-        if self.tensorboard_port is None:
-            self.tensorboard_port = self._site.open_port(self.handle_tensorboard)
-        return f"http://{self._site.address(self.tensorboard_port)}/"
+        return f"http://{self._site.address(self.tensorboard_port or 0)}/"
+
+    def remove_tensorboard(self) -> None:
+        """Relay to TensorBoard no more."""
+        self.tensorboard = None
 
     def handle_tensorboard(self, exchange: Exchange) -> None:
         """Answer one request at TensorBoard's own port."""
@@ -234,7 +244,7 @@ class Page:
         wait = min(LONGEST_WAIT_S, seconds(query.get("wait", "0"), "wait"))
         if since > self._story.last:
             since = self._story.last  # of another master, or made up
-        if since < self._story.last or wait <= 0 or self.over or self._gate is not None:
+        if since < self._story.last or wait <= 0 or self._over or self._gate is not None:
             self._send_events(exchange, since)
             return
 
@@ -280,7 +290,7 @@ class Page:
         self._html(exchange, to_tensorboard=False)
 
     def _html(self, exchange: Exchange, to_tensorboard: bool) -> None:
-        from tony_core.master.web import page_html
+        from tony_core.master.web import page_html  # for browsers: most jobs are never looked at
 
         nonce = os.urandom(16).hex()
         text = page_html.page(
@@ -311,15 +321,12 @@ class Page:
 
     def _all_logs(self, exchange: Exchange) -> None:
         from tony_core.master.web import page_html
-        from tony_core.master.web.logs import read_ends
 
         nonce = os.urandom(16).hex()
         text = page_html.logs_page(self._publisher.job(), self._publisher.tasks(), read_ends, nonce)
         exchange.answer(Answer(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
 
     def _logs(self, exchange: Exchange) -> None:
-        from tony_core.master.web.logs import read_log
-
         request = exchange.request
         task, _, name = request.path[len("/logs/") :].partition("/")
         container = request.query.get("container", "")
@@ -365,7 +372,7 @@ class Page:
         from tony_core.master.web.tensorboard_relay import target_of
 
         request = exchange.request
-        base = self.open_tensorboard().rstrip("/")
+        base = f"http://{self._site.address(self.tensorboard_port)}"
         host = _host_of(request)
         if host:  # as this reader calls us
             host = f"[{host}]" if ":" in host else host
