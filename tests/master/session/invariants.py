@@ -99,7 +99,7 @@ class Rules:
         # What an executor says of its program may be true of each that follows.
         state = self.machine.state
         task = state.task_of(container_id)
-        if task is None or task.state in TERMINAL or task.name in state.restarting:
+        if task is None or task.state in TERMINAL or task.name in state.restarts.pending:
             return  # it is late
         if message.cause in NODE_CAUSES and number == task.attempt:
             executor.broken = True
@@ -240,7 +240,7 @@ class Rules:
                 waits = (("allocation-retry",), ("again", task.name))
                 comes = any(key in state.deadlines for key in waits)
                 comes = comes or (
-                    task.name in state.restarting and is_old_attempt_stopping(state, task)
+                    task.name in state.restarts.pending and is_old_attempt_stopping(state, task)
                 )
                 assert comes, f"{task.name}: for ever pending"
             elif task.state is TaskState.READY and may_start(state, task):

@@ -146,7 +146,7 @@ def life(chance: Chance, hear: Callable[[str], None] = lambda line: None) -> Wor
 
 def happen(world: World, chance: Chance) -> None:
     """One thing happens."""
-    if world.machine.state.regrouping and world.journal and chance.number(0, 2) == 0:
+    if world.machine.state.elastic.regrouping and world.journal and chance.number(0, 2) == 0:
         world.takeover()
         return
     if world.ending() and chance.number(0, 7) == 0:

@@ -136,7 +136,7 @@ def test_a_next_master_keeps_no_executor_that_its_round_does_not_want() -> None:
     world.after(30.0)
     idle, busy = world.executor("ps:0"), world.executor("worker:0")
     ends = [item for item in world.queue if item.name == f"stop {idle.container.id}"]
-    assert world.machine.state.regrouping and len(ends) == 1
+    assert world.machine.state.elastic.regrouping and len(ends) == 1
     ends[0].do()
     world.takeover().settle().after(31.0).settle()
     assert idle.gone and not busy.gone
@@ -237,7 +237,7 @@ def test_losses_outside_mean_nothing_and_are_asked_for_ever_more_slowly() -> Non
             world.grant("worker", 1)
             container = next(x for x in reversed(list(world.executors.values())))
             world.complete(container, 1, ExitCause.LAUNCH, "bad image")
-    assert sizes(world) == [2] and world.machine.state.losses["worker"] >= 3
+    assert sizes(world) == [2] and world.machine.state.elastic.losses["worker"] >= 3
     assert ("regrow", "worker") in world.machine.state.deadlines
 
 
@@ -274,7 +274,7 @@ def test_a_next_master_finishes_what_the_previous_one_began() -> None:
     world.grant("worker", 2)
     only(world, 0)
     world.after(35.0)  # the programs are being ended
-    assert world.machine.state.regrouping
+    assert world.machine.state.elastic.regrouping
     world.takeover().settle().after(25.0).settle().after(31.0).settle()
     assert world.machine.state.session >= 1 and len(world.running()) == 4
     assert world.machine.state.budgets.system_used == 0

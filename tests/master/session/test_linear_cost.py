@@ -89,7 +89,7 @@ class CountedList(list):  # type: ignore[type-arg]
         return list(self.looks.at(found)) if isinstance(at, slice) else found
 
 
-GROWS = ("tasks", "containers", "open", "outside", "restarting", "done", "failures")
+GROWS = ("tasks", "containers", "open", "done", "failures")
 KINDS: Dict[type, Any] = {dict: CountedDict, set: CountedSet, list: CountedList}
 
 
@@ -105,6 +105,8 @@ def watch(machine: SessionMachine, looks: Looks) -> SessionMachine:
     state = machine.state
     for name in GROWS:
         setattr(state, name, counted(getattr(state, name), looks))
+    state.elastic.outside = counted(state.elastic.outside, looks)
+    state.restarts.pending = counted(state.restarts.pending, looks)
     for name, tasks in state.by_role.items():
         state.by_role[name] = counted(tasks, looks)
     state.deadlines._open = counted(state.deadlines._open, looks)

@@ -28,7 +28,7 @@ EVALUATOR_GRACE_S = 600.0
 
 def check_completion(state: State) -> None:
     """End the job once its tracked tasks have; start the deadlines of those that follow them."""
-    state.completion_changed = False
+    state.unhandled.completion_changed = False
     if state.phase is Phase.SETTLING:
         shorten_settling(state)
         return
@@ -56,7 +56,7 @@ def follow_chief(state: State) -> None:
     # Not retired: TensorBoard stands beside the chief until the job's end.
     state.done.update(task.name for task in state.by_role["chief"])
     state.add_line(StoryKind.CHIEF_DONE, "the chief has succeeded: the job ends", Level.DECISION)
-    state.cancels_restarts = True
+    state.restarts.cancelled = True
     grace = state.job.timeouts.chief_grace_s
     state.set_deadline(Deadline.CHIEF_GRACE, grace, "others")
     long = max(grace, EVALUATOR_GRACE_S)
@@ -68,8 +68,8 @@ def cancel_task_restarts(state: State) -> None:
 
     A step of its own: a next master that finds them in the journal has to end them as well.
     """
-    state.cancels_restarts = False
-    for name in sorted(state.restarting):
+    state.restarts.cancelled = False
+    for name in sorted(state.restarts.pending):
         if not state.tasks[name].is_sidecar:
             end_task(state, state.tasks[name], "the chief has succeeded")
 
@@ -80,7 +80,7 @@ def end_after_chief(state: State, pending: PendingDeadline) -> None:
         if (name == "evaluator") == (pending.name == "evaluators"):
             for task in state.by_role[name]:
                 end_task(state, task, "the chief has succeeded")
-    state.completion_changed = True
+    state.unhandled.completion_changed = True
 
 
 # ------------------------------------------------------------------ groups
@@ -103,7 +103,7 @@ def _watch_groups(state: State) -> None:
 def time_out_dependency(state: State, pending: PendingDeadline) -> None:
     """The role did not end in time after its group."""
     item = state.job.group_dependencies[int(pending.name)]
-    state.completion_changed = True
+    state.unhandled.completion_changed = True
     if item.ignored:
         state.untracked.add(item.role)
         text = f"{item.role} is no longer waited for ({pending.setting} passed)"

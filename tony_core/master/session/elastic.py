@@ -71,17 +71,17 @@ def elastic_pause(state: State) -> float:
 
 def exclude_from_round(state: State, task: TaskRecord) -> None:
     """Take a task out of the round."""
-    state.outside.add(task.name)
+    state.elastic.outside.add(task.name)
     state.round_counts[task.role.name][task.state] -= 1
 
 
 def include_all_in_round(state: State) -> None:
     """A session begins with every task."""
-    for name in state.outside:
+    for name in state.elastic.outside:
         task = state.tasks[name]
         state.round_counts[task.role.name][task.state] += 1
-    state.outside.clear()
-    state.growth_stopped = False
+    state.elastic.outside.clear()
+    state.elastic.growth_stopped = False
 
 
 def is_on_its_way(state: State, roles: List[str]) -> bool:
@@ -191,10 +191,10 @@ def regrow(state: State, pending: PendingDeadline) -> None:
 
 def _schedule_regrow(state: State, name: str) -> None:
     """Set when the next container of an elastic role may be requested: one went away."""
-    if state.now - state.lost_at.get(name, 0.0) > HEALTHY_S:
-        state.losses[name] = 0
-    state.lost_at[name] = state.now
-    count = state.losses[name] = state.losses.get(name, 0) + 1
+    if state.now - state.elastic.lost_at.get(name, 0.0) > HEALTHY_S:
+        state.elastic.losses[name] = 0
+    state.elastic.lost_at[name] = state.now
+    count = state.elastic.losses[name] = state.elastic.losses.get(name, 0) + 1
     pause = 0.0 if count == 1 else min(REGROW_CAP_S, REGROW_FIRST_S * 2.0 ** (count - 2))
     state.set_deadline(Deadline.REGROW, pause, name)
 
@@ -214,7 +214,7 @@ def release_outside(state: State, task: TaskRecord) -> None:
 def registered_outside(state: State) -> List[TaskRecord]:
     """Tasks outside the round whose executors have registered."""
     out = []
-    for name in state.outside:
+    for name in state.elastic.outside:
         record = state.container_of(state.tasks[name])
         if record is not None and record.state is ContainerState.LIVE:
             out.append(state.tasks[name])
@@ -232,13 +232,13 @@ def schedule_growth(state: State) -> None:
     """Set when a round with the executors that wait outside begins."""
     if state.phase is not Phase.ACTIVE or is_ending_soon(state):
         return
-    start = state.barrier_passed + state.job.timeouts.elastic_interval_s
-    coming = any(_is_coming(state, state.tasks[name]) for name in state.outside)
+    start = state.elastic.barrier_passed + state.job.timeouts.elastic_interval_s
+    coming = any(_is_coming(state, state.tasks[name]) for name in state.elastic.outside)
     if (Deadline.GROWTH,) not in state.deadlines:
-        state.growing_since = state.now
+        state.elastic.growing_since = state.now
     pause = elastic_pause(state)
     until = max(state.now + (pause if coming else 0.0), start)
-    until = min(until, max(state.growing_since, start) + MAX_PAUSES * pause)
+    until = min(until, max(state.elastic.growing_since, start) + MAX_PAUSES * pause)
     state.set_deadline(Deadline.GROWTH, pause, until=until)
 
 
@@ -260,15 +260,16 @@ def grow(state: State, pending: PendingDeadline) -> None:
 
 def should_stop_growing(state: State) -> bool:
     """Whether tasks still wait outside of a job that comes to its end."""
-    return bool(state.outside) and not state.growth_stopped and is_ending_soon(state)
+    waits = bool(state.elastic.outside) and not state.elastic.growth_stopped
+    return waits and is_ending_soon(state)
 
 
 def stop_growing(state: State) -> None:
     """Stop the containers outside the round: the job comes to its end."""
-    state.growth_stopped = True
+    state.elastic.growth_stopped = True
     state.deadlines.cancel_kinds(Deadline.GROWTH, Deadline.REGROW)
     has_held = False
-    for name in sorted(state.outside):
+    for name in sorted(state.elastic.outside):
         task = state.tasks[name]
         record = state.container_of(task)
         if record is not None:
@@ -336,6 +337,6 @@ def shrink(state: State, cause: Failure) -> None:
 
 def begin_round(state: State, text: str, grace_s: float) -> None:
     """End the programs; the next session is a round."""
-    state.regrouping = True
+    state.elastic.regrouping = True
     state.add_line(StoryKind.ROUND, f"{text} (session {state.session + 1})", Level.DECISION)
     stop_session(state, "a new round begins", grace_s, False)

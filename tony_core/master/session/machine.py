@@ -174,24 +174,24 @@ RULES: Tuple[Rule, ...] = (
     Rule((P.ENDING,), shutdown.must_stop_all, shutdown.stop_all),
     Rule((P.NEW,), lambda state: state.began is not None, recovery.begin_job),
     Rule((P.PREPROCESSING,), lambda state: state.preprocessed, recovery.begin_first_session),
-    Rule(_OPEN, lambda state: state.granted, startup.launch_executors),
-    Rule(_OPEN, lambda state: state.registered, startup.prepare_registered),
-    Rule(_RUNNING, lambda state: state.ended_tasks, task_ends.judge_ends),
-    Rule(_RUNNING, lambda state: state.service_failures, task_ends.fail_aborted),
-    Rule(_OPEN, lambda state: state.ready, startup.start_ready_tasks),
+    Rule(_OPEN, lambda state: state.unhandled.granted, startup.launch_executors),
+    Rule(_OPEN, lambda state: state.unhandled.registered, startup.prepare_registered),
+    Rule(_RUNNING, lambda state: state.unhandled.ended_tasks, task_ends.judge_ends),
+    Rule(_RUNNING, lambda state: state.unhandled.service_failures, task_ends.fail_aborted),
+    Rule(_OPEN, lambda state: state.unhandled.ready, startup.start_ready_tasks),
     Rule((P.ADOPTING,), takeover.may_begin, recovery.begin_job),
     Rule((P.ADOPTING,), takeover.is_registration_over, takeover.stop_unregistered),
     Rule((P.ADOPTING,), takeover.is_adopted, takeover.resume_session),
     Rule((P.ACTIVE,), startup.is_wave_due, startup.release_wave),
     Rule((P.ACTIVE,), elastic.should_stop_growing, elastic.stop_growing),
     Rule((P.ACTIVE,), lambda state: state.chief_succeeded, completion.follow_chief),
-    Rule((P.ACTIVE,), lambda state: state.cancels_restarts, completion.cancel_task_restarts),
-    Rule(_RUNNING, lambda state: state.deferred, takeover.judge_deferred_ends),
-    Rule(_RUNNING, lambda state: state.completion_changed, completion.check_completion),
+    Rule((P.ACTIVE,), lambda state: state.restarts.cancelled, completion.cancel_task_restarts),
+    Rule(_RUNNING, lambda state: state.takeover.deferred, takeover.judge_deferred_ends),
+    Rule(_RUNNING, lambda state: state.unhandled.completion_changed, completion.check_completion),
     Rule((P.CLEANUP,), shutdown.is_cleanup_over, recovery.schedule_next_session),
-    Rule(_OPEN, lambda state: state.requests_changed, request_containers),
+    Rule(_OPEN, lambda state: state.reconciled.is_stale, request_containers),
     Rule((P.ENDING,), shutdown.is_finished, shutdown.finish),
-    Rule(_OPEN, lambda state: state.ended_containers, task_restart.schedule_waiting_restarts),
+    Rule(_OPEN, lambda state: state.unhandled.ended_containers, task_restart.schedule_waiting),
 )
 
 _RULES_OF: Mapping[Phase, Tuple[Rule, ...]] = {
@@ -257,7 +257,7 @@ class SessionMachine:
                 break
             take_step(state, DEADLINES[pending.key[0]], pending)
             self._apply_rules()
-        state.ended_tasks.clear()  # what ends between two sessions means nothing
+        state.unhandled.ended_tasks.clear()  # what ends between two sessions means nothing
         return state.out
 
     def _apply_rules(self) -> None:
@@ -299,7 +299,7 @@ def check_tasks(state: State) -> None:
             other = bound.setdefault(task.container, task.name)
             assert other == task.name, f"{task.container} belongs to {other} and {task.name}"
         assert task.state in TERMINAL or task.name not in state.done
-    for name in state.restarting:
+    for name in state.restarts.pending:
         assert state.tasks[name].state is S.PENDING, f"{name} restarts, and is not pending"
     for role in state.by_role:
         counted = {each: count for each, count in state.round_counts[role].items() if count}
@@ -345,11 +345,11 @@ def check_deadlines(state: State) -> None:
     for task in state.tasks.values():
         if task.state is S.LAUNCHED:
             waits = (D.REGISTRATION, task.name) in state.deadlines
-            waits = waits or (task.name in state.outside and (D.GROWTH,) in state.deadlines)
+            waits = waits or (task.name in state.elastic.outside and (D.GROWTH,) in state.deadlines)
             assert waits, f"{task.name}: no deadline"
         if task.state is S.REGISTERED:
             assert (D.READY, task.name) in state.deadlines, f"{task.name}: no deadline"
-        if task.name in state.restarting:
+        if task.name in state.restarts.pending:
             waits = (
                 D.TASK_RESTART,
                 task.name,

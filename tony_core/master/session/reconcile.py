@@ -44,10 +44,10 @@ def _journal_commands(state: State) -> List[Command]:
     if state.phase in _UNWRITTEN:
         return []
     key = _journal_key(state)
-    if key == state.journalled:
+    if key == state.reconciled.journal_key:
         return []
-    is_written = state.journalled is None and state.phase is Phase.ADOPTING
-    state.journalled = key
+    is_written = state.reconciled.journal_key is None and state.phase is Phase.ADOPTING
+    state.reconciled.journal_key = key
     return [] if is_written else [WriteJournal(journal_record(state))]
 
 
@@ -55,20 +55,20 @@ def _journal_key(state: State) -> Tuple[Any, ...]:
     """What a next master acts upon; cheap, since it is looked at after every step."""
     if state.phase is Phase.ADOPTING:
         # The rest is as the previous attempt wrote it, until all executors have registered.
-        return (state.restarts_running, state.budgets.heals)
+        return (state.restarts.running, state.budgets.heals)
     return (
         state.session,
         state.outcome,
         state.phase is Phase.BACKOFF,  # the failed session is cleared away, and paid for
-        state.regrouping,
+        state.elastic.regrouping,
         state.chief_done,
         len(state.started),
         len(state.retired),
         len(state.untracked),
         # Where no barrier is passed, nothing else shows that programs may run.
         len(state.released) if state.job.mode is Mode.FCFS else 0,
-        state.restarts_begun,
-        state.restarts_running,
+        state.restarts.begun,
+        state.restarts.running,
         state.budgets.heals,
     )
 
@@ -82,11 +82,11 @@ def journal_record(state: State) -> Mapping[str, Any]:
         "parameters": state.parameters,
         "released": dict(state.released),
         "started": sorted(state.started),
-        "outside": sorted(state.outside),
-        "regrouping": state.regrouping,
+        "outside": sorted(state.elastic.outside),
+        "regrouping": state.elastic.regrouping,
         "done": sorted(state.done),
         "untracked": sorted(state.untracked),
-        "returning": sorted(state.restarting),
+        "returning": sorted(state.restarts.pending),
         "alone": _restarts(state),
         "chief_done": state.chief_done,
         "outcome": state.outcome.value if state.outcome else None,
@@ -112,21 +112,21 @@ def _restarts(state: State) -> Mapping[str, Any]:
 
 def count_granted(state: State, role: str, count: int) -> None:
     """Take granted containers off what was requested."""
-    ask = state.requests.get(role)
+    ask = state.reconciled.requests.get(role)
     if ask is not None:
-        state.requests[role] = ask._replace(count=max(0, ask.count - count))
+        state.reconciled.requests[role] = ask._replace(count=max(0, ask.count - count))
 
 
 def request_containers(state: State) -> None:
     """Request what differs from the last requests, a gang's containers together."""
-    state.requests_changed = False
+    state.reconciled.is_stale = False
     gone: List[ContainerRequest] = []
     asks: Dict[bool, List[ContainerRequest]] = {True: [], False: []}
     changed = set()
     for role in state.job.roles:
-        count, last = _count(state, role), state.requests.get(role.name)
+        count, last = _count(state, role), state.reconciled.requests.get(role.name)
         if last is not None and (not count or last.session != state.session):
-            del state.requests[role.name]
+            del state.reconciled.requests[role.name]
             if last.count:
                 gone.append(last._replace(count=0))
             last = None
@@ -139,7 +139,7 @@ def request_containers(state: State) -> None:
         state.emit(RequestContainers(tuple(gone), False))
     for whole in (True, False):
         if whole in changed:
-            state.requests.update((item.role, item) for item in asks[whole])
+            state.reconciled.requests.update((item.role, item) for item in asks[whole])
             state.emit(RequestContainers(tuple(asks[whole]), whole))
 
 

@@ -1,4 +1,4 @@
-"""The records the session machine keeps of tasks and containers, and the tables of their moves.
+"""The records of the session machine, of tasks, containers and rules, and the tables of moves.
 
 A task's way::
 
@@ -15,13 +15,26 @@ task (:mod:`tony_core.master.session.task_restart`).
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
-from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Deque,
+    Dict,
+    FrozenSet,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Role, Tracking
 from tony_core.master.session.budgets import FailureSignature
-from tony_core.schedulers.container_pool import Container
+from tony_core.schedulers.container_pool import Container, ContainerRequest
 
 
 class InvalidTransition(Exception):
@@ -270,3 +283,71 @@ class Failure(NamedTuple):
     message: str = ""
     stderr_tail: Tuple[str, ...] = ()
     ran_s: Optional[float] = None  # how long the program had run
+
+
+# ------------------------------------------------------------------ parts of the state
+
+
+class ElasticRounds:
+    """Which tasks take part in the round, and when it grows (see :mod:`.elastic`)."""
+
+    def __init__(self) -> None:
+        self.outside: Set[str] = set()  # tasks that are not in this round
+        self.regrouping = False  # programs are ended for a round, not for a failure
+        self.losses: Dict[str, int] = {}  # role -> how many of its containers went away lately
+        self.lost_at: Dict[str, float] = {}
+        self.barrier_since: Dict[int, float] = {}  # wave -> since when it waits for more
+        self.barrier_passed = 0.0  # when the session's last barrier was passed
+        self.growing_since = 0.0  # since when executors outside wait for others
+        self.growth_stopped = False  # the job comes to its end: it does not grow any more
+
+
+class TaskRestarts:
+    """The restarts of single tasks (see :mod:`.task_restart`)."""
+
+    def __init__(self) -> None:
+        self.pending: Set[str] = set()  # pending tasks whose next attempt is to follow
+        self.begun = 0  # see State.begin_restart()
+        self.running = 0  # how many of their programs have started: see State.move()
+        self.cancelled = False  # tasks that were to restart are to be ended
+
+
+class DeferredEnds:
+    """Ends that a new master judges once it has taken the session over."""
+
+    def __init__(self, ended: Deque[TaskRecord], lost: List[Tuple[TaskRecord, Failure]]) -> None:
+        self.ended = ended  # while executors were registering
+        self.lost: Optional[List[Tuple[TaskRecord, Failure]]] = lost  # None once judged
+
+
+class Takeover:
+    """How far a new master is with what the previous attempt left (see :mod:`.takeover`)."""
+
+    def __init__(self) -> None:
+        self.discards_all = False  # nothing is taken over: all that was left ends first
+        self.registered: Set[str] = set()  # inherited containers whose executors have
+        self.unregistered_stopped = False  # executors that did not register are being ended
+        self.awaited_ends: Set[str] = set()  # containers that may run programs to begin once more
+        self.deferred: Optional[DeferredEnds] = None  # ends to judge once the session goes on
+
+
+class Unhandled:
+    """What has happened, and no rule of :mod:`.machine` has handled yet."""
+
+    def __init__(self) -> None:
+        self.granted: Deque[Container] = deque()
+        self.registered: Deque[ContainerRecord] = deque()  # their executors
+        self.ready: Deque[TaskRecord] = deque()
+        self.ended_tasks: Deque[TaskRecord] = deque()
+        self.ended_containers: Deque[ContainerRecord] = deque()
+        self.service_failures: Deque[Failure] = deque()
+        self.completion_changed = False  # a task has ended, or the job no longer waits for it
+
+
+class Reconciled:
+    """What the scheduler and the journal were last given (see :mod:`.reconcile`)."""
+
+    def __init__(self) -> None:
+        self.requests: Dict[str, ContainerRequest] = {}  # by role, less what was granted
+        self.is_stale = False  # the requests may differ from what is needed now
+        self.journal_key: Optional[Tuple[Any, ...]] = None

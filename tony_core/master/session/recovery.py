@@ -118,21 +118,20 @@ def start_session(state: State, number: int) -> None:
         state.deadlines.cancel(Deadline.TASK_RESTART, task.name)
         _forget_session(state, task)
         task.session = number
-        if not state.regrouping:
+        if not state.elastic.regrouping:
             task.progress = task.step = None
         if task.state is not S.PENDING:
             state.move(task, S.PENDING)
         state.released.pop(task.role.name, None)
-    state.regrouping = False
+    state.elastic.regrouping = False
     state.add_line(StoryKind.SESSION_STARTED, f"session {number} begins", Level.DECISION)
-    state.completion_changed = bool(
-        state.done
-    )  # the last that was waited for may have succeeded meanwhile
+    # The last task that the job waited for may have succeeded meanwhile.
+    state.unhandled.completion_changed = bool(state.done)
 
 
 def _forget_session(state: State, task: TaskRecord) -> None:
     """Reset a task for a new session; a sidecar's restarts are counted over the whole job."""
-    state.restarting.discard(task.name)
+    state.restarts.pending.discard(task.name)
     task.forget_end()
     task.forget_address()
     task.new_ports = False
@@ -212,7 +211,7 @@ def _restart(state: State, fault: Fault) -> None:
 
 def schedule_next_session(state: State) -> None:
     """Begin the next session, or the delay before it: nothing of the old one is left."""
-    pause = 0.0 if state.regrouping else state.budgets.backoff(state.jitter())
+    pause = 0.0 if state.elastic.regrouping else state.budgets.backoff(state.jitter())
     if pause > 0:
         state.move_phase(Phase.BACKOFF)
         state.add_line(StoryKind.BACKOFF, f"next session in {pause:.1f} s")

@@ -68,7 +68,7 @@ def give_up_container(state: State, pending: PendingDeadline) -> None:
     task = state.tasks[record.task] if record.task else None
     if task is not None and task.container == record.id and task.state in HOLDS_CONTAINER:
         state.move(task, S.LOST, "its container did not end in time")
-    state.ended_containers.append(record)
+    state.unhandled.ended_containers.append(record)
 
 
 # ------------------------------------------------------------------ programs
@@ -182,7 +182,7 @@ def stop_all(state: State) -> None:
     """End everything that is held."""
     end = state.end
     assert end is not None
-    for name in sorted(state.restarting):
+    for name in sorted(state.restarts.pending):
         state.move(state.tasks[name], S.KILLED, "the job ended")
     reason = f"the job ends: {end.state.value.lower()}"
     for record in list(state.open.values()):

@@ -108,7 +108,7 @@ def acquire_containers(state: State, name: str) -> None:
     for task in state.by_role[name]:
         if task.state is not S.PENDING or task.name in state.done:
             continue
-        if task.name in state.restarting:
+        if task.name in state.restarts.pending:
             continue  # it has a time of its own
         record = state.container_of(task)
         if not elastic or (
@@ -157,7 +157,7 @@ def _send_prepare(state: State, task: TaskRecord, record: ContainerRecord) -> No
 
 def note_allocated(state: State, event: Allocated) -> None:
     """The scheduler granted containers."""
-    state.granted.extend(event.containers)
+    state.unhandled.granted.extend(event.containers)
     for role, count in Counter(container.role for container in event.containers).items():
         count_granted(state, role, count)
 
@@ -165,8 +165,8 @@ def note_allocated(state: State, event: Allocated) -> None:
 def launch_executors(state: State) -> None:
     """Launch an executor in each granted container; release what no task needs any more."""
     ends = state.phase is Phase.ENDING
-    while state.granted:
-        container = state.granted.popleft()
+    while state.unhandled.granted:
+        container = state.unhandled.granted.popleft()
         task = None if ends else state.pop_requested(container.role)
         if task is None:
             state.emit(ReleaseContainer(container.id))
@@ -282,19 +282,19 @@ def register_executor(state: State, record: ContainerRecord, message: Register) 
         state.move_container(record, ContainerState.LIVE)
         if task is not None:
             state.deadlines.cancel(Deadline.REGISTRATION, task.name)
-            state.registered.append(record)
+            state.unhandled.registered.append(record)
     elif task is not None:
         _resend(state, task, record, message)
 
 
 def prepare_registered(state: State) -> None:
     """Prepare each newly registered executor for its task."""
-    while state.registered:
-        record = state.registered.popleft()
+    while state.unhandled.registered:
+        record = state.unhandled.registered.popleft()
         task = state.task_of(record.id)
         if task is None:
             continue
-        if task.name in state.outside:
+        if task.name in state.elastic.outside:
             schedule_growth(state)
         elif task.state is S.LAUNCHED and (state.phase is Phase.ACTIVE or task.is_sidecar):
             _prepare(state, take_lowest_index(state, task), record)
@@ -333,14 +333,14 @@ def _become_ready(state: State, task: TaskRecord, host: str, ports: Mapping[str,
     task.host = host
     task.ports = dict(ports)
     state.move(task, S.READY)
-    state.ready.append(task)
+    state.unhandled.ready.append(task)
 
 
 def start_ready_tasks(state: State) -> None:
     """Start ready tasks that need not wait, and each gang that is ready as a whole."""
-    while state.ready:
-        task = state.ready.popleft()
-        if task.name in state.outside:
+    while state.unhandled.ready:
+        task = state.unhandled.ready.popleft()
+        if task.name in state.elastic.outside:
             schedule_growth(state)
         elif may_start(state, task):
             start_tasks(state, [task])
@@ -351,7 +351,7 @@ def start_ready_tasks(state: State) -> None:
 def may_start(state: State, task: TaskRecord) -> bool:
     """Whether a ready task need not wait (any more)."""
     by_itself = task.is_sidecar or state.job.mode is Mode.FCFS
-    return by_itself or (task.role.name in state.started and task.name not in state.outside)
+    return by_itself or (task.role.name in state.started and task.name not in state.elastic.outside)
 
 
 def start_without_rest(state: State, pending: PendingDeadline) -> None:
@@ -372,7 +372,7 @@ def check_barrier(state: State, wave: int, late: bool = False) -> None:
             exclude_from_round(state, task)
     state.deadlines.cancel(Deadline.ELASTIC_BARRIER, str(wave))
     state.started.update(roles)
-    state.barrier_passed = state.now
+    state.elastic.barrier_passed = state.now
     for name in roles:
         role, size = state.job.role(name), len(state.inside(name))
         if role.is_elastic:
@@ -400,10 +400,10 @@ def _is_complete_enough(state: State, wave: int, roles: List[str], late: bool) -
     pause = elastic_pause(state)
     if not late:
         if (Deadline.ELASTIC_BARRIER, str(wave)) not in state.deadlines:
-            state.elastic_barrier_since[wave] = state.now
+            state.elastic.barrier_since[wave] = state.now
             state.set_deadline(Deadline.ELASTIC_BARRIER, pause, str(wave))
         return False
-    if coming and state.now - state.elastic_barrier_since[wave] < MAX_PAUSES * pause:
+    if coming and state.now - state.elastic.barrier_since[wave] < MAX_PAUSES * pause:
         state.set_deadline(Deadline.ELASTIC_BARRIER, pause, str(wave))
         return False
     return True

@@ -9,11 +9,10 @@ commands so far. It decides nothing. Task, container and phase each move by a ta
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import Counter
 from typing import (
     Any,
     Callable,
-    Deque,
     Dict,
     FrozenSet,
     Iterable,
@@ -37,13 +36,17 @@ from tony_core.master.session.records import (
     TERMINAL,
     ContainerRecord,
     ContainerState,
+    ElasticRounds,
     Failure,
     InvalidTransition,
     Phase,
+    Reconciled,
+    Takeover,
     TaskRecord,
+    TaskRestarts,
     TaskState,
+    Unhandled,
 )
-from tony_core.schedulers.container_pool import Container, ContainerRequest
 from tony_core.schedulers.port import AppState
 
 S = TaskState
@@ -54,14 +57,6 @@ _OF_A_TASK = (Deadline.REGISTRATION, Deadline.READY, Deadline.START, Deadline.TA
 #: Two sets of states of which State.count_leading() counts.
 READY: FrozenSet[TaskState] = frozenset({S.READY})
 PREPARED: FrozenSet[TaskState] = frozenset({S.REGISTERED, S.READY, S.RUNNING})
-
-
-class DeferredEnds:
-    """Ends that a new master judges once it has taken the session over."""
-
-    def __init__(self, ended: Deque[TaskRecord], lost: List[Tuple[TaskRecord, Failure]]) -> None:
-        self.ended = ended  # while executors were registering
-        self.lost: Optional[List[Tuple[TaskRecord, Failure]]] = lost  # None once judged
 
 
 class End(NamedTuple):
@@ -117,7 +112,6 @@ class State:
         self.untracked: Set[str] = set()  # tracked roles that this session no longer waits for
         self.chief_succeeded = False  # in an active session; see .completion
         self.chief_done = False
-        self.cancels_restarts = False  # tasks that were to restart are to be ended
         self.failures: List[Failure] = []
         self.allocation_tries = 0
 
@@ -133,9 +127,6 @@ class State:
             self.counts[role.name] = Counter({S.PENDING: len(records)})
             self.tasks.update((record.name, record) for record in records)
         self.dependents: Set[str] = {name for role in job.roles for name in role.depends_on}
-        self.restarting: Set[str] = set()  # pending tasks whose next attempt is to follow
-        self.restarts_begun = 0  # of single tasks: see begin_restart()
-        self.restarts_running = 0  # how many of those programs have started: see move()
         self._requested_indices: Dict[str, List[int]] = {role.name: [] for role in job.roles}
         self._leading: Dict[Tuple[str, FrozenSet[TaskState]], int] = {}  # see count_leading()
 
@@ -146,36 +137,12 @@ class State:
         self.avoided_nodes: Set[str] = set()
         self._found: List[ContainerRecord] = []  # see any_container()
 
-        # elastic roles
-        self.outside: Set[str] = set()  # tasks that are not in this round
-        self.regrouping = False  # programs are ended for a round, not for a failure
-        self.losses: Dict[str, int] = {}  # role -> how many of its containers went away lately
-        self.lost_at: Dict[str, float] = {}
-        self.elastic_barrier_since: Dict[int, float] = {}  # wave -> since when it waits for more
-        self.growing_since = 0.0  # since when executors outside wait for others
-        self.barrier_passed = 0.0  # when the session's last barrier was passed
-        self.growth_stopped = False  # the job comes to its end: it does not grow any more
-
-        # a takeover
-        self.discards_inherited = False  # nothing is taken over: all that was left ends first
-        self.unregistered_stopped = False  # executors that did not register are being ended
-        self.awaited_ends: Set[str] = set()  # containers that may run programs to begin once more
-        self.registered_inherited: Set[str] = set()  # containers whose executors have
-        self.deferred: Optional[DeferredEnds] = None  # ends to judge once the session goes on
-
-        # what has happened, and no rule has answered yet
-        self.granted: Deque[Container] = deque()
-        self.registered: Deque[ContainerRecord] = deque()  # their executors
-        self.ready: Deque[TaskRecord] = deque()
-        self.ended_tasks: Deque[TaskRecord] = deque()
-        self.service_failures: Deque[Failure] = deque()
-        self.ended_containers: Deque[ContainerRecord] = deque()
-        self.completion_changed = False  # a task has, or is no longer waited for
-
-        # what the scheduler was last asked for, and the journal last held: see .reconcile
-        self.requests: Dict[str, ContainerRequest] = {}  # by role, less what was granted
-        self.requests_changed = False
-        self.journalled: Optional[Tuple[Any, ...]] = None
+        # parts, each of the rules of one module
+        self.elastic = ElasticRounds()
+        self.restarts = TaskRestarts()
+        self.takeover = Takeover()
+        self.unhandled = Unhandled()
+        self.reconciled = Reconciled()
 
     # ------------------------------------------------------------------ commands, deadlines
 
@@ -227,7 +194,7 @@ class State:
         self.phases.append(f"{self.now:.3f} s{self.session} {self.phase.value}->{new.value}")
         del self.phases[:-20]
         self.phase = new
-        self.requests_changed = True
+        self.reconciled.is_stale = True
 
     def move_container(self, record: ContainerRecord, new: ContainerState) -> None:
         """Take a container to a state, by the table."""
@@ -243,13 +210,13 @@ class State:
             raise InvalidTransition(task.name, old, new, task.story)
         role = task.role.name
         counted = [self.counts[role]]
-        if task.name not in self.outside:
+        if task.name not in self.elastic.outside:
             counted.append(self.round_counts[role])
         for count in counted:
             count[old] -= 1
             count[new] += 1
-        if task.name in self.restarting:
-            self.restarting.discard(task.name)
+        if task.name in self.restarts.pending:
+            self.restarts.pending.discard(task.name)
             self.deadlines.cancel(Deadline.TASK_RESTART, task.name)
         task.story.append(f"{self.now:.3f} s{task.session} {old.value}->{new.value} {why}")
         del task.story[:-20]
@@ -259,13 +226,13 @@ class State:
                 key = (role, states)
                 self._leading[key] = min(task.index, self._leading.get(key, 0))
         if S.REQUESTED in (old, new):
-            self.requests_changed = True
+            self.reconciled.is_stale = True
         if old is S.READY and new is S.RUNNING and task.restarts:
-            self.restarts_running += 1
+            self.restarts.running += 1
         if new is S.REQUESTED:
             heapq.heappush(self._requested_indices[role], task.index)
         if new in TERMINAL:
-            self.completion_changed = True
+            self.unhandled.completion_changed = True
             task.ended = self.now
             task.update_run(state=new.value, exit_code=task.exit_code)
             for kind in (
@@ -288,9 +255,9 @@ class State:
     def begin_restart(self, task: TaskRecord) -> None:
         """Take a task that has failed back to pending: it returns in this session."""
         task.restarts += 1
-        self.restarts_begun += 1
+        self.restarts.begun += 1
         self.move(task, S.PENDING, "to be started again alone")
-        self.restarting.add(task.name)
+        self.restarts.pending.add(task.name)
 
     # ------------------------------------------------------------------ tasks
 
@@ -332,7 +299,8 @@ class State:
     def inside(self, role: str) -> List[TaskRecord]:
         """Its tasks that take part in this round: all, unless the role is elastic."""
         tasks = self.by_role[role]
-        return [t for t in tasks if t.name not in self.outside] if self.outside else tasks
+        outside = self.elastic.outside
+        return [task for task in tasks if task.name not in outside] if outside else tasks
 
     def count(self, states: Iterable[TaskState], roles: Iterable[str]) -> int:
         """How many tasks of these roles stand in these states."""
@@ -370,7 +338,7 @@ class State:
             if not task.ports or not task.container:
                 continue
             gone = task.name in self.done or task.session != self.session
-            gone = gone or task.name in self.outside
+            gone = gone or task.name in self.elastic.outside
             if gone and task is not also:
                 continue
             node = self.containers[task.container].container.node
@@ -391,7 +359,7 @@ class State:
     @property
     def is_fresh(self) -> bool:
         """Whether the next session keeps nothing of this one, sidecars included."""
-        return self.job.master.restart_mode is RestartMode.FRESH and not self.regrouping
+        return self.job.master.restart_mode is RestartMode.FRESH and not self.elastic.regrouping
 
     # ------------------------------------------------------------------ containers
 

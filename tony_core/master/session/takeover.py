@@ -33,6 +33,7 @@ from tony_core.master.session.records import (
     ContainerRecord,
     ContainerRun,
     ContainerState,
+    DeferredEnds,
     Failure,
     Phase,
     TaskRecord,
@@ -49,7 +50,7 @@ from tony_core.master.session.startup import (
     start_tasks,
     watch_allocation,
 )
-from tony_core.master.session.state import READY, DeferredEnds, State
+from tony_core.master.session.state import READY, State
 from tony_core.master.session.task_ends import fail_session, failure_of, is_fatal, judge_end
 from tony_core.master.session.task_restart import (
     may_restart,
@@ -103,7 +104,7 @@ def note_inherited(state: State, event: ContainersInherited) -> None:
 
 def _discard_inherited(state: State, reason: str) -> None:
     """End what the previous attempt left; the job goes on when nothing of it is there."""
-    state.discards_inherited = True
+    state.takeover.discards_all = True
     state.move_phase(Phase.ADOPTING)
     for record in list(state.open.values()):
         stop_container(state, record, 0.0, reason)
@@ -130,8 +131,8 @@ def _restore(state: State, journal: Mapping[str, Any]) -> None:
     for name in journal.get("outside", ()):
         if name in state.tasks:
             exclude_from_round(state, state.tasks[name])
-    state.regrouping = bool(journal.get("regrouping"))
-    state.barrier_passed = state.now
+    state.elastic.regrouping = bool(journal.get("regrouping"))
+    state.elastic.barrier_passed = state.now
     restore_restarts(state, journal)
     for name in journal.get("done", ()):
         if name in state.tasks:
@@ -155,7 +156,7 @@ def note_registered(state: State, container_id: str, message: Register) -> None:
 
 def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
     """Take over the task that an executor of the previous attempt has."""
-    state.registered_inherited.add(record.id)
+    state.takeover.registered.add(record.id)
     state.move_container(record, ContainerState.LIVE)
     task = state.tasks.get(message.task)
     fits = (
@@ -166,12 +167,12 @@ def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
         and (message.session == state.session or task.is_sidecar)
     )
     same = task is not None and message.restart == task.restarts
+    restarting = state.restarts.pending
     if task is not None and fits and same and message.phase in ("ready", "running", "ended"):
         _bind_task(task, record, message)
         container = record.container
-        task.runs.append(
-            ContainerRun(task.session, container.id, container.node, container.log_url)
-        )
+        run = ContainerRun(task.session, container.id, container.node, container.log_url)
+        task.runs.append(run)
         task.update_run(offsets=dict(message.offsets))
         # An ended program's result follows at once; until then it counts as running.
         state.move(task, S.READY if message.phase == "ready" else S.RUNNING, "taken over")
@@ -180,11 +181,11 @@ def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
         ran = message.phase == "running" or message.ran_s > 0.0
         if message.phase != "ready" and ran and state.job.mode is not Mode.FCFS:
             state.started.add(task.role.name)
-    elif task is not None and fits and task.name in state.restarting and message.phase in _BETWEEN:
+    elif task is not None and fits and message.phase in _BETWEEN and task.name in restarting:
         _bind_task(task, record, message)  # its next attempt goes there
     elif message.task and message.phase != "idle":
         if message.task not in state.done:
-            state.awaited_ends.add(record.id)
+            state.takeover.awaited_ends.add(record.id)
         stop_container(state, record, 0.0, "its task is done, or of another session")
 
 
@@ -202,24 +203,24 @@ def _bind_task(task: TaskRecord, record: ContainerRecord, message: Register) -> 
 
 def must_await_ends(state: State) -> bool:
     """Whether a program of the previous attempt may run beside those of this one."""
-    if state.discards_inherited:
+    if state.takeover.discards_all:
         return bool(state.open)
-    while state.awaited_ends:
-        one = next(iter(state.awaited_ends))
+    while state.takeover.awaited_ends:
+        one = next(iter(state.takeover.awaited_ends))
         if one in state.open:
             return True
-        state.awaited_ends.discard(one)
+        state.takeover.awaited_ends.discard(one)
     return False
 
 
 def may_begin(state: State) -> bool:
     """Whether all that belonged to no session is gone, and the first may begin."""
-    return state.discards_inherited and state.session < 0 and not state.open
+    return state.takeover.discards_all and state.session < 0 and not state.open
 
 
 def is_registration_over(state: State) -> bool:
     """Whether every inherited executor has registered, or its time is over."""
-    if state.unregistered_stopped or must_await_ends(state):
+    if state.takeover.unregistered_stopped or must_await_ends(state):
         return False
     return (Deadline.ADOPTION,) not in state.deadlines or not state.any_container(
         ContainerState.LAUNCHED
@@ -228,12 +229,13 @@ def is_registration_over(state: State) -> bool:
 
 def stop_unregistered(state: State) -> None:
     """End the containers whose executors did not register."""
-    state.unregistered_stopped = True
+    state.takeover.unregistered_stopped = True
     state.deadlines.cancel(Deadline.ADOPTION)
     for record in list(state.open.values()):
         if record.state is ContainerState.LAUNCHED:
             stop_container(state, record, 0.0, "its executor did not register with the new master")
-    state.awaited_ends.update(x.id for x in state.open.values() if _may_hide_program(state, x))
+    hiding = [record.id for record in state.open.values() if _may_hide_program(state, record)]
+    state.takeover.awaited_ends.update(hiding)
 
 
 def _may_hide_program(state: State, record: ContainerRecord) -> bool:
@@ -245,7 +247,7 @@ def _may_hide_program(state: State, record: ContainerRecord) -> bool:
     if (
         not record.inherited
         or record.state is not ContainerState.STOPPING
-        or record.id in state.registered_inherited
+        or record.id in state.takeover.registered
     ):
         return False
     name = record.container.role
@@ -257,7 +259,7 @@ def _may_hide_program(state: State, record: ContainerRecord) -> bool:
 
 def is_adopted(state: State) -> bool:
     """Whether the session may go on."""
-    return state.unregistered_stopped and not must_await_ends(state)
+    return state.takeover.unregistered_stopped and not must_await_ends(state)
 
 
 # ------------------------------------------------------------------ the session goes on
@@ -266,20 +268,20 @@ def is_adopted(state: State) -> bool:
 def resume_session(state: State) -> None:
     """Go on with the session: place the tasks that no executor reported."""
     state.move_phase(Phase.ACTIVE)
-    state.ended_tasks.clear()  # they are found among all
+    state.unhandled.ended_tasks.clear()  # they are found among all
     ended = [t for t in state.tasks.values() if t.state in TERMINAL and t.name not in state.done]
     spare: IdleExecutors = {}
     for record in state.open.values():
         if record.state is ContainerState.LIVE and record.task is None:
             spare.setdefault(record.container.role, deque()).append(record)
-    if state.regrouping or _has_gaps(state):
+    if state.elastic.regrouping or _has_gaps(state):
         _resume_round(state, spare)
         return
     lost = _acquire_missing(state, spare)
     for records in spare.values():
         for record in records:
             stop_container(state, record, 0.0, "not wanted any more")
-    state.deferred = DeferredEnds(deque(ended), lost)
+    state.takeover.deferred = DeferredEnds(deque(ended), lost)
 
 
 def judge_deferred_ends(state: State) -> None:
@@ -288,22 +290,23 @@ def judge_deferred_ends(state: State) -> None:
     Each in a step of its own: what follows from one end (the journal says that the chief is done)
     comes before the commands of the next.
     """
-    late = state.deferred
-    assert late is not None
-    if late.lost is not None:
-        _judge_lost(state, late.lost)
-        late.lost = None
+    deferred = state.takeover.deferred
+    assert deferred is not None
+    if deferred.lost is not None:
+        _judge_lost(state, deferred.lost)
+        deferred.lost = None
         # The bad ones first, and the worst: another may be the last of the tracked tasks.
-        order = sorted(late.ended, key=lambda t: (t.state is S.SUCCEEDED, not is_fatal(state, t)))
-        late.ended = deque(order)
-    elif late.ended:
-        task = late.ended.popleft()
+        deferred.ended = deque(
+            sorted(deferred.ended, key=lambda t: (t.state is S.SUCCEEDED, not is_fatal(state, t)))
+        )
+    elif deferred.ended:
+        task = deferred.ended.popleft()
         if state.phase is Phase.ACTIVE:
             judge_end(state, task)
         elif task.state in (S.FAILED, S.LOST) and not task.is_sidecar:
             fail_session(state, failure_of(state, task))
     else:
-        state.deferred = None
+        state.takeover.deferred = None
         _start_what_is_ready(state)
 
 
@@ -329,7 +332,7 @@ def _start_what_is_ready(state: State) -> None:
     for wave in sorted(set(state.released.values())):
         check_barrier(state, wave)
     _start_ready(state)
-    state.completion_changed = True
+    state.unhandled.completion_changed = True
 
 
 def _has_gaps(state: State) -> bool:
@@ -379,11 +382,11 @@ def _acquire_missing(state: State, spare: IdleExecutors) -> List[Tuple[TaskRecor
         for task in state.by_role[name]:
             if task.state in TERMINAL or task.state in HOLDS_CONTAINER:
                 continue
-            if task.name in state.outside:
+            if task.name in state.elastic.outside:
                 _assign_idle_executor(state, task, spare)
                 continue
             bound = name in state.in_place and task.container is None
-            if task.name in state.restarting and not bound:
+            if task.name in state.restarts.pending and not bound:
                 schedule_restart(state, task)
                 continue
             if name in state.started and not task.is_sidecar:

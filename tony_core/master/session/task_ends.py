@@ -54,7 +54,7 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
     task = state.task_of(container_id)
     if task is None or task.state in TERMINAL:
         return
-    if (message.session, message.restart) != task.attempt or task.name in state.restarting:
+    if (message.session, message.restart) != task.attempt or task.name in state.restarts.pending:
         return
     task.exit_code = message.exit_code
     task.signal = message.signal
@@ -69,14 +69,14 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
     elif message.cause == ExitCause.STOPPED and (asked or state.phase not in JUDGING):
         state.move(task, S.KILLED, "ended by the master")
     else:
-        outside = task.name in state.outside
+        outside = task.name in state.elastic.outside
         state.move(task, S.FAILED, how_it_ended(failure_of(state, task)), quiet=outside)
     if message.cause in NODE_CAUSES and record is not None:
         avoid_node(state, record.container.node)
         if record.state is ContainerState.CLEANUP:
             stop_container(state, record, 0.0, f"its node is avoided ({message.cause})")
     if task.state is not S.KILLED:
-        state.ended_tasks.append(task)
+        state.unhandled.ended_tasks.append(task)
 
 
 def note_stopped(state: State, container_id: str, message: Stopped) -> None:
@@ -182,7 +182,7 @@ def note_completed(state: State, event: Completed) -> None:
     state.move_container(record, ContainerState.ENDED)
     state.deadlines.cancel(Deadline.STOP, record.id)
     state.deadlines.cancel(Deadline.CLEANUP, record.id)
-    state.ended_containers.append(record)
+    state.unhandled.ended_containers.append(record)
     # One that the previous attempt left may have registered with that.
     unregistered = before is ContainerState.LAUNCHED and not record.inherited
     if event.cause in _NODES or (event.cause is ExitCause.EXITED and unregistered):
@@ -190,11 +190,11 @@ def note_completed(state: State, event: Completed) -> None:
     task = state.tasks[record.task] if record.task else None
     if task is None or task.container != record.id:
         return
-    outside = task.name in state.outside
+    outside = task.name in state.elastic.outside
     if task.state in HOLDS_CONTAINER and before is ContainerState.STOPPING:
         state.move(task, S.KILLED, "ended by the master", quiet=outside)
         if outside:
-            state.ended_tasks.append(task)
+            state.unhandled.ended_tasks.append(task)
     elif task.state in HOLDS_CONTAINER or is_bound_to_container(state, task):
         task.exit_code = event.exit_code
         task.cause = event.cause.value
@@ -202,7 +202,7 @@ def note_completed(state: State, event: Completed) -> None:
         task.message = event.diagnostics
         lost = S.FAILED if event.cause is ExitCause.MEMORY else S.LOST
         state.move(task, lost, how_it_ended(failure_of(state, task)), quiet=outside)
-        state.ended_tasks.append(task)
+        state.unhandled.ended_tasks.append(task)
     elif task.state is S.FAILED and before is not ContainerState.STOPPING:
         _add_cause(state, task, event)
 
@@ -214,21 +214,21 @@ def _add_cause(state: State, task: TaskRecord, event: Completed) -> None:
         failure = failure_of(state, task)
         message = event.diagnostics or task.message
         state.failures.append(failure._replace(container_cause=event.cause, message=message))
-        state.completion_changed = True
+        state.unhandled.completion_changed = True
 
 
 def give_up_task(state: State, task: TaskRecord, cause: str, message: str) -> None:
     """Count a task as lost by the master's own clock."""
     task.cause = cause
     task.message = message
-    state.move(task, S.LOST, message, quiet=task.name in state.outside)
-    state.ended_tasks.append(task)
+    state.move(task, S.LOST, message, quiet=task.name in state.elastic.outside)
+    state.unhandled.ended_tasks.append(task)
 
 
 def avoid_node(state: State, node: str) -> None:
     """Take nothing from a node for a while, since something failed there."""
     state.avoided_nodes.add(node)
-    state.requests_changed = True
+    state.reconciled.is_stale = True
     if state.phase is not Phase.ENDING:
         state.set_deadline(Deadline.AVOIDED, AVOIDED_S, node)
 
@@ -236,7 +236,7 @@ def avoid_node(state: State, node: str) -> None:
 def readmit_node(state: State, pending: PendingDeadline) -> None:
     """Take containers from a node again: nothing of ours has failed there for long."""
     state.avoided_nodes.discard(pending.name)
-    state.requests_changed = True
+    state.reconciled.is_stale = True
     state.add_line(StoryKind.NODE_FORGIVEN, f"node {pending.name} is no longer avoided")
 
 
@@ -257,7 +257,7 @@ def give_up_unstarted(state: State, pending: PendingDeadline) -> None:
         task
         for task in ([state.tasks[pending.name]] if pending.name else state.tasks.values())
         if task.state is S.READY
-        and task.name not in state.outside
+        and task.name not in state.elastic.outside
         and (pending.name or (may_start(state, task) and not _has_own_deadline(state, task)))
     ]
     for task in late:
@@ -292,8 +292,8 @@ def failure_of(state: State, task: TaskRecord) -> Failure:
 
 def judge_ends(state: State) -> None:
     """Judge each task that has ended, in order."""
-    while state.ended_tasks:
-        task = state.ended_tasks.popleft()
+    while state.unhandled.ended_tasks:
+        task = state.unhandled.ended_tasks.popleft()
         if state.phase in JUDGING:
             judge_end(state, task)
 
@@ -302,7 +302,7 @@ def judge_end(state: State, task: TaskRecord) -> None:
     """What the end of a task means while its session goes on, or settles."""
     if task.state is S.SUCCEEDED:
         _succeeded(state, task)
-    elif task.name in state.outside:
+    elif task.name in state.elastic.outside:
         _ended_outside(state, task)
     elif task.state in (S.FAILED, S.LOST):
         _failed(state, task)
@@ -388,13 +388,13 @@ def note_service_failed(state: State, event: ServiceFailed) -> None:
         message=event.reason,
         ran_s=state.now - task.started if task and task.started is not None else None,
     )
-    state.service_failures.append(failure)
+    state.unhandled.service_failures.append(failure)
 
 
 def fail_aborted(state: State) -> None:
     """Fail the session for what a service of the framework reported."""
-    while state.service_failures:
-        fail_session(state, state.service_failures.popleft())
+    while state.unhandled.service_failures:
+        fail_session(state, state.unhandled.service_failures.popleft())
 
 
 def fail_session(state: State, failure: Failure) -> None:

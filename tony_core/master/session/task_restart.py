@@ -148,7 +148,7 @@ def _begin_restart(state: State, task: TaskRecord, stays: bool) -> None:
 def schedule_restart(state: State, task: TaskRecord) -> None:
     """Set the delay, once nothing of the last attempt's program can be there any more."""
     if is_old_attempt_stopping(state, task):
-        return  # until the container's end: schedule_waiting_restarts()
+        return  # until the container's end: schedule_waiting()
     count = task.restarts - 1 + task.is_sidecar
     state.set_deadline(Deadline.TASK_RESTART, restart_delay(count, state.jitter()), task.name)
 
@@ -162,15 +162,15 @@ def is_old_attempt_stopping(state: State, task: TaskRecord) -> bool:
     return state.has_unclaimed("") or state.has_unclaimed(task.role.name)
 
 
-def schedule_waiting_restarts(state: State) -> None:
+def schedule_waiting(state: State) -> None:
     """Set the delays of restarts that waited for the end of a container."""
-    while state.ended_containers:
-        record = state.ended_containers.popleft()
+    while state.unhandled.ended_containers:
+        record = state.unhandled.ended_containers.popleft()
         if record.task is not None:
-            names = [record.task] if record.task in state.restarting else []
+            names = [record.task] if record.task in state.restarts.pending else []
         else:
             role = record.container.role
-            names = [] if state.has_unclaimed(role) else sorted(state.restarting)
+            names = [] if state.has_unclaimed(role) else sorted(state.restarts.pending)
         for name in names:
             if (Deadline.TASK_RESTART, name) not in state.deadlines:
                 schedule_restart(state, state.tasks[name])
@@ -180,7 +180,7 @@ def start_next_attempt(state: State, pending: PendingDeadline) -> None:
     """Acquire a container for a task's next attempt: the delay before it is over."""
     task = state.tasks[pending.name]
     if (
-        task.name not in state.restarting
+        task.name not in state.restarts.pending
         or not may_restart(state, task)
         or is_old_attempt_stopping(state, task)
     ):
@@ -192,7 +192,7 @@ def start_next_attempt(state: State, pending: PendingDeadline) -> None:
 
 def is_bound_to_container(state: State, task: TaskRecord) -> bool:
     """Whether its next attempt is possible in its present container only."""
-    return task.name in state.restarting and task.role.name in state.in_place
+    return task.name in state.restarts.pending and task.role.name in state.in_place
 
 
 def restore_restarts(state: State, journal: Mapping[str, Any]) -> None:
@@ -201,4 +201,4 @@ def restore_restarts(state: State, journal: Mapping[str, Any]) -> None:
         if name in state.tasks:
             state.tasks[name].restarts = int(tries["restarts"])
             state.tasks[name].last_signature = parse_signature(tries["last_quick"])
-    state.restarting = {name for name in journal.get("returning", ()) if name in state.tasks}
+    state.restarts.pending = {name for name in journal.get("returning", ()) if name in state.tasks}
