@@ -59,8 +59,6 @@ class Member:
 
 
 class Listing:
-    """What an archive holds."""
-
     def __init__(self, path: str) -> None:
         self.path = path
         self.members: Dict[str, Member] = {}

@@ -71,7 +71,6 @@ class TarBytes:
         return data
 
     def tell(self) -> int:
-        """The place of the next byte."""
         return self._at
 
     def seek(self, place: int) -> int:
@@ -151,7 +150,7 @@ class ZipBytes(io.BufferedReader):
         super().__init__(raw)
 
     def directory_is_read(self) -> None:
-        """From here on members are read."""
+        """Note that the directory is read; members follow."""
         self._most = None
 
     def read(self, size: Optional[int] = -1) -> bytes:

@@ -25,7 +25,7 @@ _BLOCK = 1 << 20
 
 
 class Stamp(NamedTuple):
-    """What shows without reading it that a file is unchanged."""
+    """Size, times and identity of a file: equal stamps mean equal bytes."""
 
     size: int
     mtime_ns: int
@@ -35,7 +35,6 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, found: os.stat_result) -> Stamp:
-        """The stamp in a stat result."""
         return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
 
     def settled(self) -> bool:
@@ -44,8 +43,6 @@ class Stamp(NamedTuple):
 
 
 class DigestCache:
-    """The remembered digests of one source."""
-
     def __init__(self, source: str, folder: Optional[str]) -> None:
         self.source = os.path.abspath(source)
         self._path: Optional[str] = None

@@ -24,12 +24,10 @@ SECRET = "secret"  # noqa: S105 (the file's name)
 
 
 def app_path(root: str, app_id: str) -> str:
-    """The application's folder."""
     return os.path.join(os.path.abspath(root), "apps", check_app_id(app_id))
 
 
 def path(root: str, app_id: str) -> str:
-    """The job folder of an application."""
     return os.path.join(app_path(root, app_id), "job")
 
 

@@ -25,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script."""
     shell = args.shell or os.path.basename(os.environ.get("SHELL", ""))
     if shell not in SHELLS:
         raise UsageError(f"expected a shell: {', '.join(SHELLS)}")
@@ -42,7 +41,7 @@ class Option(NamedTuple):
 
 
 class VerbGrammar(NamedTuple):
-    """One verb (``history show`` counts as one)."""
+    """A verb; ``history show`` counts as one of its own."""
 
     path: str
     help: str
@@ -52,7 +51,6 @@ class VerbGrammar(NamedTuple):
 
 
 def grammar() -> List[VerbGrammar]:
-    """All verbs with all their options."""
     found: List[VerbGrammar] = []
     for verb, text in VERBS.items():
         found.extend(_walk(verb, text, parser_of(verb)))

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0, or 2 for a bad job."""
+    """Return 0, or 2 for a bad job."""
     return int(args.config_run(args))
 
 

@@ -43,7 +43,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show(view: JobView, story: Story, pages_last: bool = True) -> None:
-    """Print it for a person."""
     head(view)
     for name, text in (
         ("framework", view.framework),
@@ -81,7 +80,7 @@ def gpus(task: TaskView) -> str:
 
 
 def tasks(view: JobView, pages_last: bool = True) -> None:
-    """Every task and every container it ran in."""
+    """Print every task and every container that it ran in."""
     rows: List[Tuple[str, ...]] = []
     shown = pages_last or not view.state.ended
     for task in view.tasks:

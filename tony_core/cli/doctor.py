@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when nothing is wrong."""
+    """Return 0 when nothing is wrong, else 3."""
     from tony_core.client.doctor import examine, site
     from tony_core.job.load import JobArguments, load_job
 

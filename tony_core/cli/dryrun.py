@@ -37,7 +37,6 @@ def show(prepared: Prepared, as_json: bool) -> int:
 
 
 def as_data(prepared: Prepared) -> Dict[str, Any]:
-    """The same as plain data (docs/json.md)."""
     submission = prepared.submission
     artifacts = [
         {**item.to_json(), "source": mask_text(item.source), "uri": mask_text(item.uri)}

@@ -30,7 +30,7 @@ class Forgotten(ClientError):
 
 
 class Follow:
-    """One watch with its signals and its presenter."""
+    """Watches a job with signals and a presenter."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Follow:
         )
 
     def run(self) -> int:
-        """The exit code."""
+        """Watch until the end; return the exit code."""
         self._interrupts.defer(self._watch.wake)
         try:
             view = self._watched()

@@ -52,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print each thing that is removed."""
     if args.remove and not args.verify:
         raise UsageError("--remove needs --verify: it removes what that finds damaged")
     if args.remove and args.dry_run:
@@ -79,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _root(scheduler: Scheduler, staging_dir: Optional[str]) -> str:
-    """The staging place that the options name."""
+    """The staging root that the options name."""
     root = scheduler.staging_root(Job("gc", (), yarn=Yarn(staging_dir=staging_dir)))
     if staging_dir and not (is_remote(root) and root.endswith(staging_dir.rstrip("/"))):
         raise UsageError(

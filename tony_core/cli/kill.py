@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when all of them have ended."""
+    """Return 0 when all of them have ended, else 3."""
     scheduler = scheduler_of(args, args.apps[0] if args.apps else None)
     rows: List[dict[str, object]] = []
     code = 0

@@ -86,7 +86,6 @@ def origin_of(tags: Sequence[str]) -> str:
 
 
 def as_data(status: AppStatus) -> dict[str, object]:
-    """One application as plain data (docs/json.md)."""
     return {
         "app_id": status.app_id,
         "name": status.name,

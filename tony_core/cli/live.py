@@ -38,8 +38,6 @@ def plain(text: str, style: str = "") -> Text:
 
 
 class LivePresenter(Presenter):
-    """Draws the view on a terminal."""
-
     def __init__(self, console: Optional[Console] = None, pages_last: bool = True) -> None:
         self._pages_last = pages_last
         self._console = console or Console(file=sys.stdout, highlight=False)
@@ -132,7 +130,7 @@ class LivePresenter(Presenter):
     # ------------------------------------------------------------------ the picture
 
     def render(self) -> RenderableType:
-        """What stands below the story."""
+        """The picture below the story."""
         view = self._view
         if view is None:
             return Text("submitted; waiting for the scheduler's first answer", "dim")

@@ -87,7 +87,6 @@ def _run(arguments: List[str]) -> int:
 
 
 def overview() -> str:
-    """What ``tony --help`` prints."""
     from tony_core.cli.verbs import VERBS
 
     lines = [

@@ -18,7 +18,6 @@ DEFAULT_SCHEDULER = "local"
 
 
 def add_app(parser: argparse.ArgumentParser) -> None:
-    """Declare the application's id."""
     parser.add_argument(
         "app",
         nargs="?",
@@ -188,12 +187,11 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
 
 
 def chooses(args: argparse.Namespace) -> bool:
-    """Whether any of these options was given."""
+    """Whether an option of :func:`add_choice` was given."""
     return bool(args.tag or args.name or args.user or args.state)
 
 
 def chosen(found: List[AppStatus], args: argparse.Namespace) -> List[AppStatus]:
-    """The applications that match every option."""
     return [status for status in found if _matches(status, args)]
 
 

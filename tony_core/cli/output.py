@@ -52,7 +52,6 @@ def paint(text: str, colour: str, stream: TextIO) -> str:
 
 
 def paint_state(state: str, stream: TextIO) -> str:
-    """A state in its colour."""
     return paint(state, STATE_COLOURS.get(state, ""), stream)
 
 
@@ -193,12 +192,10 @@ def percent(part: float) -> str:
 
 
 def number(value: float) -> str:
-    """A metric, short."""
     return f"{value:.4g}"
 
 
 def pairs(values: Mapping[str, float], most: int = 3) -> str:
-    """Some metrics on one line."""
     shown: List[str] = [f"{name} {number(value)}" for name, value in list(values.items())[:most]]
     return ", ".join(shown)
 

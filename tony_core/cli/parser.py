@@ -18,8 +18,6 @@ from tony_core.client.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):
-    """A verb's parser."""
-
     def __init__(self, *args: Any, **options: Any) -> None:
         self._free: Set[str] = set()
         self._single_dash = False

@@ -29,7 +29,7 @@ class Presenter:
     """Base: shows nothing."""
 
     def callbacks(self) -> Callbacks:
-        """What the watcher calls."""
+        """The functions that the watcher calls."""
         return Callbacks()
 
     def started(self, app_id: str) -> None:

@@ -71,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Submit, and watch unless detached."""
     with Interrupts("interrupted; nothing was submitted") as interrupts:
         return _run(args, interrupts)
 

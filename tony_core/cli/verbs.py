@@ -45,7 +45,6 @@ class Verb(Protocol):
 
 
 def module_of(name: str) -> Verb:
-    """Import a verb's module."""
     return cast(Verb, import_module(OF_PLUGINS.get(name, f"tony_core.cli.{name}")))
 
 

@@ -1,4 +1,4 @@
-"""One thing that travels to the containers, named by its content."""
+"""Artifacts: files, folders and archives that travel to the containers, named by their content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 
 class Kind(str, Enum):
-    """What an artifact becomes in the container's folder."""
+    """The form of an artifact in the container's folder."""
 
     FILE = "file"
     FOLDER = "folder"  # staged as a tree of its own, with exec bits, symlinks, empty folders
@@ -15,7 +15,7 @@ class Kind(str, Enum):
 
 
 class Use(str, Enum):
-    """What an artifact is for; decides where a task finds it."""
+    """The purpose of an artifact; it decides where a task finds it."""
 
     RUNTIME = "runtime"  # our own code
     SOURCE = "source"  # its content becomes the program's working folder
@@ -47,7 +47,6 @@ class Artifact(NamedTuple):
         return not self.roles or role in self.roles
 
     def to_json(self) -> Dict[str, Any]:
-        """Plain data."""
         return {
             "name": self.name,
             "use": self.use.value,
@@ -62,7 +61,6 @@ class Artifact(NamedTuple):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Artifact:
-        """The artifact that :meth:`to_json` described."""
         return cls(
             name=data["name"],
             use=Use(data["use"]),
@@ -77,5 +75,4 @@ class Artifact(NamedTuple):
 
 
 def find(artifacts: tuple[Artifact, ...], use: Use) -> Optional[Artifact]:
-    """The first artifact of that use, if any."""
     return next((item for item in artifacts if item.use is use), None)

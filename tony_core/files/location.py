@@ -78,6 +78,6 @@ def masked(location: str) -> str:
 
 
 def remedy(root: str) -> str:
-    """What to do about a staged object below that root which is damaged."""
+    """Advice for a damaged object below that staging root."""
     command = f"tony gc --scheduler yarn --verify --remove --staging-dir {masked(root)}"
     return f"{command} removes it: then submit again"

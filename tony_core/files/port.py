@@ -49,7 +49,7 @@ class UnsupportedLocation(OSError):
 
 
 class Stat(NamedTuple):
-    """What a file system says about one location."""
+    """Kind, size and time of a location."""
 
     location: str
     is_dir: bool
@@ -123,7 +123,6 @@ class FileSystem(ABC):
         """Give back what it holds (connections); it can be used again all the same."""
 
     def exists(self, location: str) -> bool:
-        """Whether there is something at that location."""
         try:
             self.stat(location)
         except (FileNotFoundError, NotADirectoryError):

@@ -35,7 +35,7 @@ def trains(role: Role) -> bool:
 
 
 class Peer(NamedTuple):
-    """One task of the cluster spec, with the ports it holds."""
+    """A task of the cluster spec, with its ports."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides the tuple's method
@@ -49,7 +49,7 @@ class Peer(NamedTuple):
         return f"{self.role}:{self.index}"
 
     def address(self, port: str = "main") -> str:
-        """host:port."""
+        """``HOST:PORT``."""
         return f"{self.host}:{self.ports[port]}"
 
 
@@ -81,11 +81,9 @@ class Gang:
         return Gang(self.job, self.session, self.peers, services, self.starting)
 
     def role(self, peer: Peer) -> Role:
-        """The peer's role."""
         return self.job.role(peer.role)
 
     def is_chief(self, peer: Peer) -> bool:
-        """Whether the peer is the job's chief."""
         return self.job.chief == (peer.role, peer.index)
 
     def ranked(self) -> Tuple[Peer, ...]:
@@ -143,7 +141,7 @@ class Service(Protocol):
 
 
 class ServiceContext(NamedTuple):
-    """What a service needs of the master."""
+    """The master's side of a service: addresses, and where to report."""
 
     host: str  # the address tasks reach the master by
     failed: Callable[
@@ -209,5 +207,5 @@ class Framework:
         return {}
 
     def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:
-        """The variables of the task's program."""
+        """Variables for the task's program."""
         return {}

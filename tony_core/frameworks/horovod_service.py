@@ -74,7 +74,7 @@ class RendezvousService(SessionServer):
         self._thread.start()
 
     def environment(self) -> Dict[str, str]:
-        """Where it is."""
+        """The server's address."""
         return {"horovod_addr": self._context.host, "horovod_port": str(self.port)}
 
     # ------------------------------------------------------------------ the thread
@@ -167,7 +167,7 @@ class RendezvousService(SessionServer):
         self._answer(number, connection, build_answer(200))
 
     def _begins(self, name: Name) -> None:
-        """Watch who of all ranks has begun."""
+        """Note which rank has begun; start or end the deadline for the others."""
         key = name.key
         if name.scope not in _GLOBAL or not (key.isascii() and key.isdigit()) or len(key) > 9:
             return

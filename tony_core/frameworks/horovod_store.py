@@ -47,8 +47,6 @@ class HttpError(Exception):
 
 
 class Head(NamedTuple):
-    """A request without its body."""
-
     method: str
     scope: str
     key: str
@@ -104,7 +102,7 @@ def build_answer(status: int, body: bytes = b"") -> bytes:
 
 
 class Name(NamedTuple):
-    """One key of one scope."""
+    """A key of a scope."""
 
     scope: str
     key: str
@@ -121,7 +119,6 @@ class Store:
 
     @property
     def held(self) -> int:
-        """How many bytes there are."""
         return self._held
 
     def get(self, name: Name) -> Optional[bytes]:

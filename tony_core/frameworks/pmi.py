@@ -53,15 +53,11 @@ _HELD_AT_FIRST, _HELD_PER_RANK = 1 << 22, 1 << 16  # characters of a world's key
 
 
 class Send(NamedTuple):
-    """Send this line on that connection."""
-
     connection: int
     line: str
 
 
 class Drop(NamedTuple):
-    """Close that connection."""
-
     connection: int
     reason: str
     is_unknown: bool = False  # it never named a rank
@@ -103,8 +99,6 @@ class _World:
 
 
 class _Rank:
-    """The state of one rank."""
-
     def __init__(self) -> None:
         self.worlds = 0  # how many it has begun
         self.connection: Optional[int] = None
@@ -310,7 +304,7 @@ def _parse(line: str) -> Dict[str, str]:
 
 
 def _number(text: Optional[str]) -> int:
-    """The integer, or -1."""
+    """Parse an integer; -1 for anything else."""
     try:
         return int(text or "")
     except ValueError:

@@ -143,8 +143,6 @@ def _one_edit(a: str, b: str) -> bool:
 
 
 class RoleBuilder:
-    """Builds the roles of one job."""
-
     def __init__(self, settings: Settings, named: Named) -> None:
         self.settings = settings
         self.named = named

@@ -19,7 +19,6 @@ _HINTS: Dict[type, Dict[str, Any]] = {}
 
 
 def job_to_json(job: Job) -> str:
-    """One JSON object."""
     return json.dumps({"format": FORMAT, "job": _encode(job)}, ensure_ascii=True)
 
 

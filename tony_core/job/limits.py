@@ -10,7 +10,6 @@ from tony_core.job.units import format_memory
 
 
 def check_limits(job: Job) -> List[Problem]:
-    """A problem for each cap that the job exceeds."""
     problems: List[Problem] = []
     tasks = sum(role.instances for role in job.roles)
     most = job.limits.total_instances

@@ -24,7 +24,7 @@ class Severity(str, Enum):
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong, and where."""
+    """A mistake in a job, and its place."""
 
     message: str
     key: Optional[str] = None
@@ -70,10 +70,8 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 
 def errors(problems: Iterable[Problem]) -> List[Problem]:
-    """Those that refuse the job."""
     return [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
 def warnings(problems: Iterable[Problem]) -> List[Problem]:
-    """Those that are only worth a line."""
     return [problem for problem in problems if problem.severity is Severity.WARNING]

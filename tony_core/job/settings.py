@@ -107,7 +107,6 @@ class Settings:
         return self._patterns.get(table().by_name[name].name, [])
 
     def text(self, name: str, **parts: str) -> Optional[str]:
-        """A text, or None."""
         value = self.read(name, **parts)
         return value if isinstance(value, str) and value else None
 

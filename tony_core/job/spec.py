@@ -21,7 +21,7 @@ MOST_FCFS_ADDRESSES = 1000
 
 
 class Tracking(str, Enum):
-    """What a task's end means for its job."""
+    """Whether the job waits for a task, and what the task's failure does."""
 
     TRACKED = "tracked"  # waited for; its failure fails the session
     UNTRACKED = "untracked"  # not waited for; its failure is fatal
@@ -36,21 +36,21 @@ class Mode(str, Enum):
 
 
 class RestartMode(str, Enum):
-    """What a new session keeps of the last one."""
+    """Which containers a new session keeps."""
 
     WARM = "warm"  # healthy containers and executors stay, only the child is replaced
     FRESH = "fresh"  # every container is new
 
 
 class RestartScope(str, Enum):
-    """What is restarted when a task fails."""
+    """Whether a failed task restarts its session or only itself."""
 
     SESSION = "session"  # the whole session
     TASK = "task"  # only this task, as long as its own budget lasts
 
 
 class Resources(NamedTuple):
-    """What one container needs."""
+    """Resources of a container."""
 
     memory_mb: int = 2048
     vcores: int = 1
@@ -77,7 +77,7 @@ class Docker(NamedTuple):
 
 
 class Role(NamedTuple):
-    """One kind of task and how many of it."""
+    """A kind of task, and how many of it."""
 
     name: str
     instances: int
@@ -160,7 +160,7 @@ class Timeouts(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What the user's command runs with."""
+    """Source, environment and folders of the user's command."""
 
     src: Optional[str] = None  # --src_dir: folder or archive
     venv: Optional[str] = None  # --python_venv: archive or folder, local or remote
@@ -174,7 +174,7 @@ class Program(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """What executors measure and what errors quote."""
+    """How executors measure tasks, and how much an error quotes."""
 
     interval_s: float = 5.0
     gpu: bool = True
@@ -199,7 +199,7 @@ class History(NamedTuple):
 
 
 class Runtime(NamedTuple):
-    """What our own code runs on."""
+    """The Python and the place of our own code on nodes."""
 
     python: str = "python3"
     location: Optional[str] = None
@@ -240,7 +240,7 @@ class Local(NamedTuple):
 
 
 class Yarn(NamedTuple):
-    """What only YARN reads. ``None``: YARN's default."""
+    """Settings of YARN alone. ``None``: YARN's default."""
 
     staging_dir: Optional[str] = None  # instead of .tony in the user's home
     priority: Optional[int] = None
@@ -249,8 +249,6 @@ class Yarn(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """One configuration value and where it came from."""
-
     key: str
     value: str
     source: str  # "default", "/path/tony.xml:12", "--conf", ...
@@ -258,8 +256,6 @@ class Setting(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One validated job."""
-
     name: str
     roles: Tuple[Role, ...]
     framework: str = "tensorflow"
@@ -326,7 +322,6 @@ class Job(NamedTuple):
         return self.mode is Mode.GANG or sum(r.instances for r in self.roles) <= MOST_FCFS_ADDRESSES
 
     def replace(self, **changes: Any) -> Job:
-        """A copy with some fields changed."""
         return self._replace(**changes)
 
     def setting(self, key: str, default: str = "") -> str:

@@ -76,7 +76,6 @@ def parse_duration_s(text: str, unit: str) -> Optional[float]:
 
 
 def parse_int(text: str, at_least: Optional[int] = None) -> int:
-    """A whole number."""
     word = text.strip()
     if _INTEGER.fullmatch(word) is None:
         raise ValueError(f"{text!r} is not a whole number")

@@ -56,7 +56,6 @@ def validate(
     frameworks: Optional[FrameworkChecks] = None,
     needs_command: bool = True,
 ) -> List[Problem]:
-    """The problems of the job as a whole."""
     problems: List[Problem] = []
     problems += _commands(job, settings, needs_command)
     problems += _roles(job)
@@ -204,7 +203,7 @@ def _urls(job: Job, settings: Settings) -> List[Problem]:
 
 
 def bad_url(text: str) -> str:
-    """What is wrong with a URL; empty for a path or a valid URL."""
+    """The mistake in a URL; empty for a path or a valid URL."""
     if not is_url(text):
         return ""
     try:
@@ -254,7 +253,6 @@ def _framework(job: Job, frameworks: FrameworkChecks) -> List[Problem]:
 
 
 def check_elastic(job: Job) -> List[Problem]:
-    """Problems of the elastic roles."""
     problems = []
     for role in job.roles:
         why = _why_not_elastic(job, role)

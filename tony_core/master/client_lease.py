@@ -51,7 +51,7 @@ class Lease:
         self.renew(now)
 
     def renew(self, now: float) -> None:
-        """Renew it: the client sent a request."""
+        """Renew the lease: the client sent a request."""
         self._first_s = None
         self._renewed = now
 

@@ -26,7 +26,6 @@ class Masker:
         self._known = KnownSecrets(values)
 
     def text(self, text: str) -> str:
-        """Mask the secrets in a text."""
         return self._known.mask(text)
 
     def log(self, text: str) -> None:

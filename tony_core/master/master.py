@@ -70,7 +70,7 @@ DECISIONS_S = 0.5  # that a decision waits for others until a remote history is 
 
 
 class Master:
-    """One attempt at being the job's master. See the module."""
+    """One attempt at being the job's master."""
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ class Master:
         self.feed(ShutdownRequested(reason, by_user))
 
     def _arm(self) -> None:
-        """One timer, for the earliest deadline of all."""
+        """Set the timer to the earliest of all deadlines."""
         if self._over:
             return
         at = [

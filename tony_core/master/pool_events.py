@@ -46,7 +46,6 @@ class PoolEvents:
         self._reactor.call_soon_threadsafe(self._take, event)
 
     def close(self) -> None:
-        """Take no more events."""
         self._closed = True
         for _, timer in self._waiting.values():
             timer.cancel()

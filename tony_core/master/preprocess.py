@@ -73,8 +73,6 @@ def select_artifacts(artifacts: Sequence[Artifact]) -> List[Artifact]:
 
 
 class Preprocess:
-    """One run of the command."""
-
     def __init__(self, reactor: Reactor, request: bytes, done: Done) -> None:
         self._reactor = reactor
         self._done = done

@@ -132,7 +132,6 @@ class Publisher:
         self.changed()
 
     def link(self, name: str, url: Optional[str]) -> None:
-        """Add a link to the page, or remove it."""
         if url is None:
             self.info.links.pop(name, None)
         else:

@@ -21,7 +21,7 @@ Clean = Callable[[Any], Any]  # masks what is secret
 
 
 class JobInfo:
-    """What the master knows of the job beside its session machine."""
+    """Facts about the job that its session machine does not have."""
 
     def __init__(
         self, app_id: str, attempt: int, user: str, queue: str, submitted: float, started: float

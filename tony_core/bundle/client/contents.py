@@ -8,7 +8,6 @@ is sent as it is. The end of the name follows from an archive's bytes, whatever 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import tempfile
@@ -26,6 +25,7 @@ from tony_core.bundle.client.tree import (
     Changed,
     Entry,
     Tree,
+    changed,
     copy_entry,
     copy_tree,
     hash_tree,
@@ -46,7 +46,7 @@ Write = Callable[[BinaryIO], None]
 
 
 class Packed(NamedTuple):
-    """A content as one file."""
+    """A content in the form of one file."""
 
     digest: str
     file: str
@@ -67,7 +67,7 @@ class Content(NamedTuple):
 
 
 def of_folder(tree: Tree) -> Content:
-    """A scanned and hashed folder."""
+    """The content of a folder that was scanned and hashed."""
 
     def write(output: BinaryIO) -> None:
         packing.pack(tree, output)
@@ -131,7 +131,7 @@ def of_archive(path: str, entry: Entry, name: str, form: str, limits: Limits) ->
             and not entry.stamp.settled()
             and DigestCache.hash_file(path)[0] != entry.digest
         ):
-            raise Changed(errno.ESTALE, "was changed while it was being staged", path)
+            raise changed(path)
 
     # The same bytes may be wanted as a plain file, too: that is another object.
     identity = f"tony-archive-1\0{form}\0{name}"
@@ -160,7 +160,7 @@ def of_download(
                 size += len(block)
                 output.write(block)
         if found.size and size != found.size:
-            raise Changed(errno.ESTALE, "was changed while it was being staged", masked(source))
+            raise changed(masked(source))
 
     name = base_name(source).lower()
     suffix = next((end for end in NODES_UNPACK if name.endswith(end)), "")
@@ -194,7 +194,7 @@ def _loaded(runtime: Runtime) -> Runtime:
         return runtime
     loaded = runtimes.load(runtime)
     if loaded.digest != runtime.digest:
-        raise Changed(errno.ESTALE, "was changed while it was being staged", runtimes.NAME)
+        raise changed(runtimes.NAME)
     return loaded
 
 

@@ -29,7 +29,7 @@ from tony_core.bundle.client.sources import Source
 from tony_core.bundle.client.staging_errors import StagingError, staging_error
 from tony_core.bundle.local.store import Store, StoreError
 from tony_core.bundle.remote.store import RemoteStore, Staged
-from tony_core.files.artifact import Kind, Use
+from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.durable import replace_file
 from tony_core.files.location import OBJECT_STORES, base_name, is_remote, local_path, scheme_of
 from tony_core.files.port import FileSystem, Stat
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Upload(NamedTuple):
-    """One object that the store must hold before the job starts."""
+    """An object that the store must hold before the job starts."""
 
     digest: str
     name: str
@@ -118,7 +118,6 @@ class Destination(ABC):
 
 
 def open_destination(root: str, files: Callable[[str], FileSystem]) -> Destination:
-    """The destination below that staging root."""
     if is_remote(root):
         return RemoteDestination(RemoteStore(root, files))
     return LocalDestination(Store(local_path(root)))
@@ -226,12 +225,19 @@ class RemoteDestination(Destination):
             item._replace(present=self._looked[item.digest] is not None) for item in plan.uploads
         )
         staged = {digest: item for digest, item in self._looked.items() if item is not None}
-        plan.artifacts = tuple(
-            item._replace(size=staged[item.digest].size, mtime_ms=staged[item.digest].mtime_ms)
-            if item.digest in staged
-            else item
-            for item in plan.artifacts
-        )
+        plan.artifacts = with_staged_times(plan.artifacts, staged)
+
+
+def with_staged_times(
+    artifacts: Tuple[Artifact, ...], staged: Mapping[str, Staged]
+) -> Tuple[Artifact, ...]:
+    """The artifacts with the size and time of their objects in the store."""
+    return tuple(
+        item._replace(size=staged[item.digest].size, mtime_ms=staged[item.digest].mtime_ms)
+        if item.digest in staged
+        else item
+        for item in artifacts
+    )
 
 
 def home_store() -> Store:

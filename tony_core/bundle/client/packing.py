@@ -25,7 +25,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, BinaryIO, Iterator, List, Optional, Union
 
-from tony_core.bundle.client.tree import Changed, Entry, Tree, Type
+from tony_core.bundle.client.tree import Changed, Entry, Tree, Type, changed
 from tony_core.bundle.digests import Stamp
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ def pack(tree: Tree, output: BinaryIO, mtime: Optional[int] = None) -> None:
 
 
 def packed_size(tree: Tree) -> int:
-    """The exact size of what :func:`pack` writes."""
     size = 2 * _BLOCK
     for entry in tree.entries:
         size += _BLOCK if _is_plain(entry) else len(header(entry))
@@ -99,21 +98,17 @@ def hashed_bytes(path: str, entry: Entry) -> Iterator[bytes]:
         while left:
             part = os.read(handle, min(left, _AT_ONCE))
             if not part:
-                raise _changed(path)
+                raise changed(path)
             left -= len(part)
             if again is not None:
                 again.update(part)
             yield part
         if Stamp.of(os.fstat(handle)) != stamp:
-            raise _changed(path)
+            raise changed(path)
     finally:
         os.close(handle)
     if again is not None and again.hexdigest() != entry.digest:
-        raise _changed(path)
-
-
-def _changed(path: str) -> Changed:
-    return Changed(errno.ESTALE, "was changed while it was being staged", path)
+        raise changed(path)
 
 
 def _is_plain(entry: Entry) -> bool:

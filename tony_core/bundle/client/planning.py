@@ -43,7 +43,7 @@ from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.files.port import FileSystem
 from tony_core.files.registry import filesystem
-from tony_core.job.problems import Problem, Severity, did_you_mean
+from tony_core.job.problems import Problem, Severity, did_you_mean, problem_at
 from tony_core.job.spec import Job
 from tony_core.plugins import INDEX, Plugin
 
@@ -51,8 +51,6 @@ _MOST_LINES = 20
 
 
 class Plan:
-    """What travels with a job."""
-
     def __init__(self) -> None:
         self.artifacts: Tuple[Artifact, ...] = ()
         self.uploads: Tuple[Upload, ...] = ()
@@ -113,19 +111,7 @@ class _Planner:
         for source in list_sources(self._job, self._report):
             found = self._resolve(source)
             if found is not None:
-                artifacts.append(
-                    Artifact(
-                        name=source.name,
-                        use=source.use,
-                        kind=found.kind,
-                        source=masked(source.location),
-                        uri=found.uri,
-                        digest=found.digest,
-                        size=found.size,
-                        mtime_ms=found.mtime_ms,
-                        roles=source.roles,
-                    )
-                )
+                artifacts.append(_artifact(source, found))
         self._plan.artifacts = _merged(artifacts)
         self._check_names()
         if not self._plan.errors:
@@ -343,16 +329,7 @@ class _Planner:
                     " there already gets nothing from here",
                     Severity.WARNING,
                 )
-            return Artifact(
-                source.name,
-                source.use,
-                found.kind,
-                masked(source.location),
-                found.uri,
-                found.digest,
-                found.size,
-                found.mtime_ms,
-            )
+            return _artifact(source, found)
         inputs = (Python.running(), *((python,) if python else ()))
         try:
             runtime, cache = runtimes.describe(self._destination.digests, inputs, self._plugins)
@@ -437,10 +414,23 @@ class _Planner:
                     )
 
     def _report(self, key: str, message: str, severity: Severity = Severity.ERROR) -> None:
-        file, line = _where(self._job, key)
-        problem = Problem(message, key, file, line, severity)
+        problem = problem_at(self._job, key, message, severity)
         if problem not in self._plan.problems:
             self._plan.problems.append(problem)
+
+
+def _artifact(source: Source, found: ResolvedSource) -> Artifact:
+    return Artifact(
+        name=source.name,
+        use=source.use,
+        kind=found.kind,
+        source=masked(source.location),
+        uri=found.uri,
+        digest=found.digest,
+        size=found.size,
+        mtime_ms=found.mtime_ms,
+        roles=source.roles,
+    )
 
 
 def _merged(artifacts: Iterable[Artifact]) -> Tuple[Artifact, ...]:
@@ -476,12 +466,3 @@ def _first(lines: List[str]) -> List[str]:
     if more <= 0:
         return lines
     return [*lines[:_MOST_LINES], f"and {more} more like these"]
-
-
-def _where(job: Job, key: str) -> Tuple[Optional[str], Optional[int]]:
-    """The file and line a key was set in, as far as the job knows."""
-    for item in job.settings:
-        if item.key == key and item.source != "default":
-            file, _, line = item.source.rpartition(":")
-            return (file, int(line)) if file and line.isdigit() else (item.source, None)
-    return None, None

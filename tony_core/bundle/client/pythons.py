@@ -31,15 +31,12 @@ _PROBE = "import sys; print(*sys.version_info[:2], sys.implementation.cache_tag)
 
 
 class Python(NamedTuple):
-    """An interpreter and its version."""
-
     path: str
     version: Tuple[int, int]
     tag: str
 
     @classmethod
     def running(cls) -> Python:
-        """The interpreter of this process."""
         tag = sys.implementation.cache_tag or ""
         return cls(sys.executable, (sys.version_info[0], sys.version_info[1]), tag)
 
@@ -108,7 +105,7 @@ def _run(path: str) -> Optional[Python]:
 
 
 class VenvCheck(NamedTuple):
-    """What refuses the job, and what is only worth a warning."""
+    """Errors, which refuse the job, and warnings."""
 
     problems: List[str] = []
     warnings: List[str] = []
@@ -125,7 +122,6 @@ def path_in_venv(python: Optional[str]) -> Optional[str]:
 
 
 def check_venv_folder(path: str, python: Optional[str]) -> VenvCheck:
-    """Check a virtual environment that is a folder."""
     name = path_in_venv(python)
     if name is None:
         return VenvCheck()
@@ -151,7 +147,6 @@ def check_venv_folder(path: str, python: Optional[str]) -> VenvCheck:
 
 
 def check_venv_archive(found: Listing, python: Optional[str]) -> VenvCheck:
-    """Check a virtual environment that is an archive."""
     name = path_in_venv(python)
     if name is None:
         return VenvCheck()

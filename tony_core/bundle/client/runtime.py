@@ -92,8 +92,6 @@ class PluginError(Exception):
 
 
 class Runtime(NamedTuple):
-    """What the artifact will hold."""
-
     digest: str
     entries: Tuple[Entry, ...]
     sources: Dict[str, str]  # path in the artifact -> path here

@@ -28,8 +28,6 @@ _RESERVED = (RUNTIME_NAME, SOURCE_NAME, VENV_NAME)
 
 
 class Source(NamedTuple):
-    """One thing that the job names."""
-
     location: str  # a path or URL
     name: str
     use: Use
@@ -39,8 +37,6 @@ class Source(NamedTuple):
 
 
 class Report(Protocol):
-    """Reports a problem."""
-
     def __call__(self, key: str, message: str, severity: Severity = Severity.ERROR) -> None:
         """``key`` is the one that the user wrote."""
 
@@ -173,7 +169,7 @@ def _first_command(command: str) -> List[str]:
 
 
 def _script(words: List[str]) -> List[str]:
-    """What a Python is to run of these arguments, if that is a file."""
+    """The script among a Python's arguments, if there is one."""
     after: Optional[str] = None
     for word in words:
         if after in _WITH_VALUE:

@@ -15,7 +15,7 @@ from typing import Callable, Dict, Optional, Sequence, Tuple
 from tony_core.bundle import jobfolder
 from tony_core.bundle.client import contents
 from tony_core.bundle.client import runtime as runtimes
-from tony_core.bundle.client.destination import home_store
+from tony_core.bundle.client.destination import home_store, with_staged_times
 from tony_core.bundle.client.planning import Plan
 from tony_core.bundle.client.pythons import Python
 from tony_core.bundle.client.staging_errors import StagingError, staging_error
@@ -86,12 +86,7 @@ def _stage_remotely(plan: Plan, store: RemoteStore, app_id: str) -> Tuple[Artifa
         home_store().prepare()
         for cache in plan.caches:
             cache.save()
-    return tuple(
-        item._replace(size=staged[item.digest].size, mtime_ms=staged[item.digest].mtime_ms)
-        if item.digest in staged
-        else item
-        for item in plan.artifacts
-    )
+    return with_staged_times(plan.artifacts, staged)
 
 
 def _stage_locally(

@@ -42,7 +42,7 @@ def staging_error(root: str) -> Iterator[None]:
 
 
 def _advice(error: OSError, root: str) -> str:
-    """What to do about it, beyond the file system's own message."""
+    """Advice beyond the file system's own message."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "tony gc removes what ended jobs have left there"
     if isinstance(error, PermissionError):

@@ -47,9 +47,12 @@ class Changed(OSError):
     """A file was changed while it was being staged."""
 
 
-class Type(str, Enum):
-    """What an entry is."""
+def changed(path: str) -> Changed:
+    """The error about a file that is not the one that was hashed."""
+    return Changed(errno.ESTALE, "was changed while it was being staged", path)
 
+
+class Type(str, Enum):
     FILE = "f"
     FOLDER = "d"
     LINK = "l"
@@ -76,8 +79,6 @@ class Entry:
 
 
 class Tree:
-    """What a scan found."""
-
     def __init__(self, root: str) -> None:
         self.root = root
         self.entries: List[Entry] = []
@@ -93,7 +94,6 @@ class Tree:
 
     @property
     def newest_ms(self) -> int:
-        """The latest modification time of a file."""
         times = [entry.stamp.mtime_ns for entry in self.entries if entry.stamp]
         return max(times, default=0) // 1_000_000
 
@@ -203,7 +203,6 @@ def hash_tree(tree: Tree, cache: DigestCache) -> None:
 
 
 def listing_digest(entries: Sequence[Entry]) -> str:
-    """The digest of a sorted listing."""
     hashed = hashlib.sha256(b"tony-tree-1\0")
     for entry in entries:
         value = entry.digest if entry.type is Type.FILE else entry.target
@@ -266,7 +265,7 @@ def copy_entry(entry: Entry, source: str, target: str) -> None:
         raise Changed(errno.ESTALE, "was removed while it was being staged", source) from None
     after = Stamp.of(os.stat(source))
     if copied != entry.stamp or after != entry.stamp:
-        raise Changed(errno.ESTALE, "was changed while it was being staged", source)
+        raise changed(source)
     # Changed within the clock's grain: the stamp cannot tell a later write from none.
     if not entry.stamp.settled() and DigestCache.hash_file(target)[0] != entry.digest:
-        raise Changed(errno.ESTALE, "was changed while it was being staged", source)
+        raise changed(source)

@@ -36,7 +36,6 @@ class Owner(NamedTuple):
 
     @classmethod
     def mine(cls) -> Owner:
-        """This process."""
         pid = os.getpid()
         return cls(pid, _start_time(pid) or 0, _boot_id(), _host())
 
@@ -57,12 +56,10 @@ class Owner(NamedTuple):
         return _start_time(self.pid) == self.start
 
     def to_json(self) -> Dict[str, Any]:
-        """Plain data."""
         return {"pid": self.pid, "start": self.start, "boot": self.boot, "host": self.host}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Owner:
-        """The owner that :meth:`to_json` described."""
         return cls(int(data["pid"]), int(data["start"]), str(data["boot"]), str(data["host"]))
 
     def to_name(self) -> str:
@@ -79,8 +76,6 @@ class Owner(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The objects that one application uses."""
-
     app_id: str
     owner: Owner  # the process that submits it
     digests: Tuple[str, ...]
@@ -96,7 +91,6 @@ def check_app_id(app_id: str) -> str:
 
 
 def write_lease(folder: str, lease: Lease) -> None:
-    """Write or replace an application's lease."""
     path = os.path.join(folder, check_app_id(lease.app_id) + ".json")
     data = {
         "app_id": lease.app_id,

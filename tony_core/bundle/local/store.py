@@ -277,7 +277,6 @@ class Store:
         yield from self._collect_digests(dry_run)
 
     def all_objects(self) -> List[str]:
-        """The digest of every object."""
         found: List[str] = []
         for prefix in _names(self._objects):
             found.extend(
@@ -387,7 +386,6 @@ def _sizes(content: str) -> Dict[str, int]:
 
 
 def describe(folder: str) -> str:
-    """Describe an object in words."""
     try:
         with open(os.path.join(folder, "meta.json"), encoding="utf-8") as stream:
             meta = json.load(stream)

@@ -83,7 +83,7 @@ class _Collection:
                     self._store.files.delete(found.location)
 
     def _find_ended(self) -> Iterator[Tuple[str, str, List[Stat]]]:
-        """Each that is over, why, and what it left."""
+        """Each application that has ended, why it counts as ended, and what it left."""
         left: Dict[str, List[Stat]] = {}
         for folder in (self._store.leases, self._store.apps):
             for found in self._store.listed(folder):

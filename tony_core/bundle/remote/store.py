@@ -77,7 +77,7 @@ class Damaged(OSError):
 
 
 class Staged(NamedTuple):
-    """One object as the file system has it."""
+    """Size and time of an object in the store."""
 
     size: int
     mtime_ms: int
@@ -105,7 +105,6 @@ class RemoteStore:
 
     @property
     def files(self) -> FileSystem:
-        """The file system of the root."""
         return self._open(self.root)
 
     # ------------------------------------------------------------------ objects

@@ -28,7 +28,7 @@ class Kind(str, Enum):
 
 
 class Off(Enum):
-    """What ``off`` and 0 mean as the value of a duration."""
+    """The meaning of ``off`` and 0 as a duration."""
 
     NO_LIMIT = None
     ZERO = 0.0
@@ -37,7 +37,7 @@ class Off(Enum):
 
 
 class Status(str, Enum):
-    """What a key does when a job file sets it."""
+    """The effect of a key in a job file."""
 
     LIVE = "live"  # read
     IGNORED = "ignored"  # accepted, of no effect here

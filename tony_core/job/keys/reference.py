@@ -49,7 +49,7 @@ def _row(key: Key) -> str:
 
 
 def kind_of(key: Key) -> str:
-    """What a value must look like, in a few words."""
+    """The form of a value, in a few words."""
     if key.kind is Kind.CHOICE:
         return "one of " + ", ".join(key.choices)
     if key.unit:

@@ -109,7 +109,6 @@ class Table:
 
 @functools.cache
 def table() -> Table:
-    """The table of all keys, made once."""
     return Table([*roles.KEYS, *application.KEYS, *site.KEYS])
 
 

@@ -45,7 +45,7 @@ IDENTITY = (
 
 
 class StartInfo(NamedTuple):
-    """What is the same for every task of a start."""
+    """Values that all tasks of a start share."""
 
     app_id: str
     session: int

@@ -53,12 +53,10 @@ class FrameworkServices:
         return service.environment()
 
     def close(self, session: int) -> None:
-        """Close the services of a session that is over."""
         for service in self._open.pop(session, ()):
             service.close()
 
     def close_all(self) -> None:
-        """Close all services: the job is over."""
         for session in list(self._open):
             self.close(session)
 

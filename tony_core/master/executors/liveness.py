@@ -60,7 +60,6 @@ class Liveness:
         self._away.pop(container_id, None)
 
     def is_connected(self, container_id: str) -> bool:
-        """Whether it is connected."""
         return container_id in self._last_message
 
     def expired(self, now: float) -> List[Lost]:

@@ -60,7 +60,7 @@ class MessageLimits:
         return message if check is None else check(self, message)
 
     def admit_first(self, m: Register) -> Register:
-        """A connection's first message."""
+        """Check a connection's first message."""
         if m.phase not in PHASES:
             raise ProtocolError("Register.phase is none")
         _counts("Register", m.session + 1, m.restart, m.pid)

@@ -29,13 +29,11 @@ class Reconnector:
         self._tries: Dict[str, int] = {}
 
     def call_all(self, addresses: Mapping[str, str]) -> None:
-        """Call each container's executor."""
         for container_id, address in addresses.items():
             self._tries[container_id] = 0
             self._call(container_id, address)
 
     def stop(self) -> None:
-        """Make no more calls."""
         self._tries.clear()
 
     def forget(self, container_id: str) -> None:

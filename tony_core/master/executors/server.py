@@ -198,7 +198,6 @@ class ExecutorServer:
         return list(self._nodes.values())
 
     def is_connected(self, container_id: str) -> bool:
-        """Whether its executor is connected."""
         return container_id in self._links
 
     def send(
@@ -227,7 +226,6 @@ class ExecutorServer:
         self.send(container_id, Acknowledge(session, restart))
 
     def close(self) -> None:
-        """Close the port and every connection."""
         if self._pinger is not None:
             self._pinger.cancel()
         if self._listener is not None:

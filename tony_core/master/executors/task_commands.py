@@ -37,7 +37,7 @@ Serve = Callable[[int, int], Mapping[str, str]]
 
 
 class StartOrder(NamedTuple):
-    """One Start for one container."""
+    """A Start for a container."""
 
     container_id: str
     start: Start

@@ -46,7 +46,6 @@ class Telemetry:
         self._tasks[container_id] = (task, session)
 
     def ended(self, container_id: str) -> None:
-        """Remove a container that has ended."""
         if container_id == self._tensorboard:
             self._remove_tensorboard()
 
@@ -68,7 +67,6 @@ class Telemetry:
         self._feed(event)
 
     def measured(self, container_id: str, session: int, values: Mapping[str, float]) -> None:
-        """Add measures of a task."""
         task, _ = self._task(container_id)
         if task:
             self._publisher.add_measures(task, values)
@@ -96,7 +94,6 @@ class Telemetry:
             self._note(container_id, text, Level.WARNING)
 
     def noted(self, container_id: str, message: Noted) -> None:
-        """Add a note to the story."""
         if message.once:
             if message.once in self._noted_once:
                 return

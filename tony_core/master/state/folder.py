@@ -93,7 +93,7 @@ class LocalFolder:
 
 
 class RemoteFolder:
-    """Files of a remote file system, put by a thread. See the module."""
+    """Files of a remote file system, put by a thread."""
 
     def __init__(
         self, folder: str, on_change: OnChange = lambda: None, log: Log = log_to_stderr

@@ -33,8 +33,6 @@ class JournalError(Exception):
 
 
 class JournalContent(NamedTuple):
-    """What a journal says."""
-
     attempt: int = 0
     record: Mapping[str, Any] = {}
     executors: Mapping[str, str] = {}  # container id -> host:port
@@ -111,7 +109,6 @@ class Journal:
         return max(self._delay_s, len(self._executors) / ADDRESSES_A_S)
 
     def save(self) -> None:
-        """Replace the file."""
         data = {
             "version": VERSION,
             "attempt": self._attempt,

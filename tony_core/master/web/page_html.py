@@ -86,7 +86,7 @@ def inside(
     metrics: Mapping[str, Any],
     events: Sequence[Mapping[str, Any]],
 ) -> str:
-    """All that changes."""
+    """The part of the page that changes."""
     return "".join(
         (
             _head(job),

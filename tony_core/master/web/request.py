@@ -25,8 +25,6 @@ class BadRequest(Exception):
 
 
 class Request(NamedTuple):
-    """One request."""
-
     method: str
     target: str  # as it came: path and query
     path: str  # decoded
@@ -93,7 +91,7 @@ class Head(NamedTuple):
 
 
 def parse_head(data: bytearray) -> Optional[Head]:
-    """What the buffer begins with; None while the head is not all there."""
+    """Parse the head that the buffer begins with; None while it is not all there."""
     end = data.find(b"\r\n\r\n")
     if end < 0:
         if len(data) > MAX_HEAD:

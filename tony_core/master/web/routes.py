@@ -67,7 +67,7 @@ class ClientListener(Protocol):
 
 
 class Site(Protocol):
-    """Where the page stands."""
+    """The addresses at which the page is served."""
 
     host: str
     bind: str
@@ -124,7 +124,6 @@ class Page:
         }
 
     def handle(self, exchange: Exchange) -> None:
-        """Answer one request."""
         if not self._is_host_ours(exchange):
             return
         if self._gate is not None:
@@ -204,7 +203,7 @@ class Page:
         return Admission(trusted=True)
 
     def close(self) -> None:
-        """Give back what the page holds open."""
+        """Close the page's table of sockets."""
         if self._sockets is not None:
             self._sockets.close()
 

@@ -54,8 +54,6 @@ _TEXT_ONLY = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class Answer(NamedTuple):
-    """A whole answer."""
-
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
@@ -85,7 +83,6 @@ class Exchange:
         self._connection.trusted = True
 
     def peer(self) -> str:
-        """The address that the request came from."""
         return self._connection.peer
 
     @property
@@ -94,7 +91,6 @@ class Exchange:
         return self._connection.reactor
 
     def answer(self, answer: Answer) -> None:
-        """Send a whole answer."""
         if self.done:
             return
         headers = {"Content-Type": answer.content_type, **answer.headers}
@@ -119,7 +115,7 @@ class Exchange:
         return self._connection.backlog
 
     def end(self) -> None:
-        """The stream is complete."""
+        """End the stream: it is complete."""
         if not self.done:
             self.done = True
             self._connection.answered(keep=False)
@@ -141,8 +137,6 @@ def _head(status: int, headers: Mapping[str, str] | List[Tuple[str, str]], keep:
 
 
 class _Connection:
-    """A connection of one reader."""
-
     def __init__(
         self,
         server: WebServer,
@@ -188,7 +182,7 @@ class _Connection:
         self._flush()
 
     def answered(self, keep: bool) -> None:
-        """The current request has its answer."""
+        """Go on after the current request got its answer."""
         self._current = None
         self._closing = self._closing or not keep
         if self._closing and not self._out:
@@ -202,7 +196,6 @@ class _Connection:
             self._to_go_on = self.reactor.call_later(0, self._next)
 
     def close(self) -> None:
-        """End it now."""
         if self._closed:
             return
         self._closed = True
@@ -222,7 +215,7 @@ class _Connection:
         return True
 
     def finish(self) -> None:
-        """Close once what is queued was sent."""
+        """Close the connection once what is queued was sent."""
         self._closing = True
         if not self._out and self._current is None:
             self.close()
@@ -358,7 +351,6 @@ class WebServer:
         return listener.port
 
     def forget(self, connection: _Connection) -> None:
-        """It was closed."""
         self._connections.discard(connection)
 
     def stop_listening(self) -> None:
@@ -377,7 +369,6 @@ class WebServer:
         return len(self._connections)
 
     def close(self) -> None:
-        """End everything now."""
         self.stop_listening()
         for connection in list(self._connections):
             connection.close()
