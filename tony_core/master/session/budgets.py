@@ -76,13 +76,13 @@ class Budgets:
         return self.system_limit - self.system_used
 
     def progressed(self, value: float) -> bool:
-        """The program reported how far it is; True if that healed the user's budget."""
+        """Keep how far the program is; return whether that healed the user's budget."""
         if self.reached is None or value > self.reached:
             self.reached = value
         return value > (self.furthest or 0.0) and self._heal()
 
     def saved_checkpoint(self, step: int) -> bool:
-        """The program saved a checkpoint; True if that healed the user's budget."""
+        """Keep a saved checkpoint; return whether that healed the user's budget."""
         if self.saved is None or step > self.saved:
             self.saved = step
         return (self.furthest_saved is None or step > self.furthest_saved) and self._heal()
@@ -97,7 +97,7 @@ class Budgets:
         return healed
 
     def healthy(self) -> bool:
-        """Ten healthy minutes passed; True if that healed the system's budget."""
+        """Restore the system's budget after ten healthy minutes; return whether it had to heal."""
         healed = self.system_used > 0
         self.heals += healed
         self.system_used = 0
@@ -105,12 +105,12 @@ class Budgets:
         return healed
 
     def repeats_last(self, failure: Optional[FailureSignature]) -> bool:
-        """Note a failure; True if it is the quick, identical one of the last session."""
+        """Keep a session's failure; return whether it repeats the one before."""
         before, self.last_signature = self.last_signature, failure
         return before is not None and before == self.last_signature
 
     def charge(self, fault: Fault) -> bool:
-        """Take one restart out of the party's budget; False if there is none left."""
+        """Charge one restart to the party at fault; return False where none is left."""
         if fault is Fault.USER:
             if self.user_left <= 0:
                 return False

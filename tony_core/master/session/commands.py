@@ -1,4 +1,4 @@
-"""What the session machine wants done. The shell does each, and reports back by events."""
+"""The commands of the session machine. The shell performs each, and reports back by events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RequestContainers(NamedTuple):
 
 
 class ReleaseContainer(NamedTuple):
-    """Give back a container in which nothing was launched."""
+    """Release a container in which nothing was launched."""
 
     container_id: str
 
@@ -73,7 +73,7 @@ class Member(NamedTuple):
 
 
 class StartTasks(NamedTuple):
-    """The barrier is passed: run these tasks over this cluster spec.
+    """Run these tasks over this cluster spec: their barrier is passed.
 
     ``members`` is the whole spec (tasks of waves before included), ``tasks`` those to start, and
     ``gang`` those that belong together, some of which may run already. ``restart`` is of a task
@@ -106,7 +106,7 @@ class AcknowledgeEnd(NamedTuple):
 
 
 class EndSession(NamedTuple):
-    """A session is over: stop what the framework runs for it in the master."""
+    """Stop what the framework runs in the master for a session that is over."""
 
     session: int
 
@@ -138,7 +138,7 @@ class AddStoryLine(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """The job has ended and holds nothing any more; always the last command."""
+    """Finish the application: the job has ended and holds nothing; always the last command."""
 
     state: AppState
     diagnostics: str

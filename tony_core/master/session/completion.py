@@ -48,7 +48,7 @@ def check_completion(state: State) -> None:
 
 
 def follow_chief(state: State) -> None:
-    """The others get a grace after the chief, then are ended."""
+    """Give the other tasks their grace: the chief has succeeded."""
     state.chief_succeeded = False
     if state.chief_done:
         return
@@ -101,7 +101,7 @@ def _watch_groups(state: State) -> None:
 
 
 def time_out_dependency(state: State, pending: PendingDeadline) -> None:
-    """The role did not end in time after its group."""
+    """Fail a role that did not end in time after its group, or no longer wait for it."""
     item = state.job.group_dependencies[int(pending.name)]
     state.unhandled.completion_changed = True
     if item.ignored:

@@ -38,7 +38,7 @@ class Deadline(str, Enum):
     ALLOCATION = (
         "allocation", "the rest of the gang's containers", "tony.container.allocation.timeout"
     )  # fmt: skip
-    ALLOCATION_RETRY = "allocation-retry", "the next try"
+    ALLOCATION_RETRY = "allocation-retry", "the next request for the gang"
     REGISTRATION = (
         "registration", "the executor of {name} on {node} to register", _REGISTRATION
     )  # fmt: skip
@@ -54,7 +54,7 @@ class Deadline(str, Enum):
     CHIEF_GRACE = (
         "chief-grace", "the other tasks to end after the chief", "tony.application.chief-grace"
     )  # fmt: skip
-    TASK_RESTART = "again", "{name}'s next try"
+    TASK_RESTART = "again", "{name}'s next attempt"
     SETTLE = "settle", "the cause to become clear"
     CLEANUP = "clear", "the program in container {name} to be ended"
     BACKOFF = "backoff", "the next session's time"

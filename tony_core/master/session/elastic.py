@@ -76,7 +76,7 @@ def exclude_from_round(state: State, task: TaskRecord) -> None:
 
 
 def include_all_in_round(state: State) -> None:
-    """A session begins with every task."""
+    """Count every task as in the round: a session begins."""
     for name in state.elastic.outside:
         task = state.tasks[name]
         state.round_counts[task.role.name][task.state] += 1
@@ -243,7 +243,7 @@ def schedule_growth(state: State) -> None:
 
 
 def grow(state: State, pending: PendingDeadline) -> None:
-    """Begin a round with those that came: they have been waited for."""
+    """Begin a round with the executors that wait outside."""
     if state.phase is not Phase.ACTIVE or is_ending_soon(state):
         return
     came = registered_outside(state)
@@ -300,12 +300,12 @@ def may_shrink(state: State, cause: Failure) -> bool:
         return False
     # A program that ended for the infrastructure's reasons in a container that lives on
     # (a port was taken) is restarted by a budget: by no budget it might be so for ever.
-    if not any(_is_gone(state, state.tasks[failure.task]) for failure in gone):
+    if not any(_is_lost(state, state.tasks[failure.task]) for failure in gone):
         return False
-    return all(_left(state, name) >= state.job.role(name).least for name in roles)
+    return all(_count_left(state, name) >= state.job.role(name).least for name in roles)
 
 
-def _is_gone(state: State, task: TaskRecord) -> bool:
+def _is_lost(state: State, task: TaskRecord) -> bool:
     """Whether its container cannot serve a next session."""
     record = state.container_of(task)
     if record is None or record.state is ContainerState.STOPPING:
@@ -313,22 +313,22 @@ def _is_gone(state: State, task: TaskRecord) -> bool:
     return task.state is S.FAILED and task.cause in NODE_CAUSES
 
 
-def _left(state: State, role: str) -> int:
+def _count_left(state: State, role: str) -> int:
     """How many tasks of a role can go on."""
     if role not in state.released:
         return state.job.role(role).instances
-    return sum(not _is_gone(state, task) for task in state.by_role[role])
+    return sum(not _is_lost(state, task) for task in state.by_role[role])
 
 
 def shrink(state: State, cause: Failure) -> None:
     """Go on with those that are left, and ask for others meanwhile."""
     for name in elastic_roles(state.job):
         before = state.inside(name)
-        gone = [task for task in before if _is_gone(state, task)]
+        gone = [task for task in before if _is_lost(state, task)]
         if gone:
             _schedule_regrow(state, name)
             lost = ", ".join(f"{task.name} lost on {state.node_of(task)}" for task in gone)
-            text = f"goes on with {_left(state, name)} of {len(before)} {name}: {lost}"
+            text = f"goes on with {_count_left(state, name)} of {len(before)} {name}: {lost}"
             state.add_line(
                 StoryKind.ELASTIC, f"{text} ({describe(cause)})", Level.WARNING, role=name
             )

@@ -96,13 +96,13 @@ S, P, D = TaskState, Phase, Deadline
 
 
 def note_node_lost(state: State, event: container_pool.NodeLost) -> None:
-    """A node went away; the ends of its containers follow."""
+    """Avoid a node that went away; the ends of its containers follow."""
     task_ends.avoid_node(state, event.node)
     state.add_line(StoryKind.NODE_LOST, f"node {event.node} went away", Level.WARNING)
 
 
 def note_preemption(state: State, event: container_pool.PreemptionRequested) -> None:
-    """Explain the ends that follow."""
+    """Add a line that explains the ends that follow."""
     records = [state.open[name] for name in event.container_ids if name in state.open]
     names = [record.task or record.id for record in records]
     text = "the scheduler will take back the containers of " + ", ".join(names)
@@ -170,7 +170,7 @@ _NOT_ENDING = tuple(phase for phase in _OPEN if phase is not P.ENDING)
 _RUNNING = (P.ACTIVE, P.SETTLING)
 
 RULES: Tuple[Rule, ...] = (
-    Rule(_NOT_ENDING, lambda state: state.end, shutdown.begin_end),
+    Rule(_NOT_ENDING, lambda state: state.end, shutdown.begin_shutdown),
     Rule((P.ENDING,), shutdown.must_stop_all, shutdown.stop_all),
     Rule((P.NEW,), lambda state: state.began is not None, recovery.begin_job),
     Rule((P.PREPROCESSING,), lambda state: state.preprocessed, recovery.begin_first_session),
@@ -245,9 +245,9 @@ class SessionMachine:
     def handle(self, event: Event, now: float) -> List[Command]:
         """Take in what happened at this time; return what is to be done."""
         state = self.state
-        state.out = []
+        state.commands = []
         if self.over:
-            return state.out
+            return state.commands
         state.now = max(state.now, now)
         take_step(state, FACTS[type(event)], event)
         self._apply_rules()
@@ -258,7 +258,7 @@ class SessionMachine:
             take_step(state, DEADLINES[pending.key[0]], pending)
             self._apply_rules()
         state.unhandled.ended_tasks.clear()  # what ends between two sessions means nothing
-        return state.out
+        return state.commands
 
     def _apply_rules(self) -> None:
         state = self.state

@@ -34,9 +34,9 @@ _BETWEEN = (Phase.CLEANUP, Phase.BACKOFF)
 
 def take_step(state: State, act: Callable[..., None], *about: object) -> None:
     """Act, and write before its commands what a next master must know of it."""
-    before = len(state.out)
+    before = len(state.commands)
     act(state, *about)
-    state.out[before:before] = _journal_commands(state)
+    state.commands[before:before] = _journal_commands(state)
 
 
 def _journal_commands(state: State) -> List[Command]:
@@ -87,7 +87,7 @@ def journal_record(state: State) -> Mapping[str, Any]:
         "done": sorted(state.done),
         "untracked": sorted(state.untracked),
         "returning": sorted(state.restarts.pending),
-        "alone": _restarts(state),
+        "alone": _restarts_to_json(state),
         "chief_done": state.chief_done,
         "outcome": state.outcome.value if state.outcome else None,
         "diagnostics": state.diagnostics,
@@ -96,7 +96,7 @@ def journal_record(state: State) -> Mapping[str, Any]:
     }
 
 
-def _restarts(state: State) -> Mapping[str, Any]:
+def _restarts_to_json(state: State) -> Mapping[str, Any]:
     """The attempt of each task that was started again within its session."""
     out: Dict[str, Any] = {}
     for role in state.job.roles:
@@ -124,7 +124,7 @@ def request_containers(state: State) -> None:
     asks: Dict[bool, List[ContainerRequest]] = {True: [], False: []}
     changed = set()
     for role in state.job.roles:
-        count, last = _count(state, role), state.reconciled.requests.get(role.name)
+        count, last = _count_needed(state, role), state.reconciled.requests.get(role.name)
         if last is not None and (not count or last.session != state.session):
             del state.reconciled.requests[role.name]
             if last.count:
@@ -143,7 +143,7 @@ def request_containers(state: State) -> None:
             state.emit(RequestContainers(tuple(asks[whole]), whole))
 
 
-def _count(state: State, role: Role) -> int:
+def _count_needed(state: State, role: Role) -> int:
     """How many containers of a role the scheduler is to give."""
     wants = state.phase in _REQUESTING
     if state.phase in _BETWEEN and not state.is_fresh:

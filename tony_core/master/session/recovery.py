@@ -34,7 +34,7 @@ RESTART_GRACE_S = 1.0
 
 
 def note_begin(state: State, event: Begin) -> None:
-    """The master is registered with the scheduler."""
+    """Keep when the job began: the master is registered with the scheduler."""
     if state.began is None:
         state.began = state.now
 
@@ -61,7 +61,7 @@ def watch_application(state: State) -> None:
 
 
 def note_preprocessed(state: State, event: PreprocessEnded) -> None:
-    """``tony.am.command`` ended."""
+    """Keep the parameters that ``tony.am.command`` gave, or end the job with its failure."""
     if state.phase is not Phase.PREPROCESSING:
         return
     if event.exit_code == 0:
@@ -141,7 +141,7 @@ def _forget_session(state: State, task: TaskRecord) -> None:
 
 
 def _survives_restart(state: State, task: TaskRecord) -> bool:
-    """A sidecar that goes on over a warm restart."""
+    """Whether a task is a sidecar that goes on over a warm restart."""
     if not task.is_sidecar or state.is_fresh:
         return False
     return state.session > 0 and task.role.name in state.released
@@ -221,7 +221,7 @@ def schedule_next_session(state: State) -> None:
 
 
 def heal_budget(state: State, pending: PendingDeadline) -> None:
-    """Ten healthy minutes have passed."""
+    """Restore the system's budget: ten healthy minutes have passed."""
     if state.budgets.healthy():
         text = "ten healthy minutes: the system's budget is whole again"
         state.add_line(StoryKind.BUDGET_HEALED, text)

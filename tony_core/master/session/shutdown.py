@@ -1,4 +1,4 @@
-"""How things are ended: a container, a session's programs, the job.
+"""The end of a container, of a session's programs, of the job.
 
 A container is ended by moving it to *stopping*: its executor gets the command first, then the
 scheduler, and a deadline is set. A session's programs are ended where containers and executors stay
@@ -83,7 +83,7 @@ def stop_program(state: State, record: ContainerRecord, grace_s: float, reason: 
 
 
 def wait_for_program(state: State, record: ContainerRecord, grace_s: float) -> None:
-    """An executor must end its program in time, or its container is ended."""
+    """Set the deadline by which an executor must have ended its program."""
     state.set_deadline(Deadline.CLEANUP, grace_s + CLEANUP_ALLOWANCE_S, record.id)
 
 
@@ -141,7 +141,7 @@ def is_cleanup_over(state: State) -> bool:
 
 
 def note_shutdown_requested(state: State, event: ShutdownRequested) -> None:
-    """The job is to end; asked by a user while it ends, at once."""
+    """Request the job's end; of a job that is ending already a user may order the end at once."""
     if state.phase is not Phase.ENDING:
         grace = state.job.timeouts.kill_grace_s
         state.request_end(AppState.KILLED, event.reason, grace)
@@ -156,7 +156,7 @@ def time_out_application(state: State, pending: PendingDeadline) -> None:
     state.request_end(AppState.TIMED_OUT, text, state.job.timeouts.kill_grace_s)
 
 
-def begin_end(state: State) -> None:
+def begin_shutdown(state: State) -> None:
     """Turn from whatever the job was doing to its end."""
     end = state.end
     assert end is not None

@@ -61,7 +61,7 @@ ALLOCATION_BACKOFF_CAP_S = 300.0
 # ------------------------------------------------------------------ waves
 
 
-def _releasable(state: State) -> List[str]:
+def _due_roles(state: State) -> List[str]:
     if len(state.released) == len(state.job.roles):
         return []
     return [
@@ -74,13 +74,13 @@ def _releasable(state: State) -> List[str]:
 
 def is_wave_due(state: State) -> bool:
     """Whether all that some role depends on has succeeded."""
-    return bool(_releasable(state))
+    return bool(_due_roles(state))
 
 
 def release_wave(state: State) -> None:
     """Release every role whose dependencies have succeeded, as one wave."""
     wave = max(state.released.values(), default=-1) + 1
-    fresh = _releasable(state)
+    fresh = _due_roles(state)
     for name in fresh:
         state.released[name] = wave
         acquire_containers(state, name)
@@ -109,7 +109,7 @@ def acquire_containers(state: State, name: str) -> None:
         if task.state is not S.PENDING or task.name in state.done:
             continue
         if task.name in state.restarts.pending:
-            continue  # it has a time of its own
+            continue  # its own deadline starts its next attempt
         record = state.container_of(task)
         if not elastic or (
             record is not None and record.state in (ContainerState.LIVE, ContainerState.LAUNCHED)
@@ -136,7 +136,7 @@ def acquire_container(state: State, task: TaskRecord) -> None:
 
 
 def _prepare(state: State, task: TaskRecord, record: ContainerRecord) -> None:
-    """Tell a registered executor which task it runs now."""
+    """Send a registered executor the task that it runs now."""
     state.move(task, S.REGISTERED)
     state.set_deadline(Deadline.READY, state.job.timeouts.registration_s, task.name)
     container = record.container
@@ -156,7 +156,7 @@ def _send_prepare(state: State, task: TaskRecord, record: ContainerRecord) -> No
 
 
 def note_allocated(state: State, event: Allocated) -> None:
-    """The scheduler granted containers."""
+    """Keep granted containers, and take them off what was requested."""
     state.unhandled.granted.extend(event.containers)
     for role, count in Counter(container.role for container in event.containers).items():
         count_granted(state, role, count)
@@ -179,11 +179,11 @@ def launch_executors(state: State) -> None:
         state.emit(LaunchExecutor(container.id, task.name))
         wait_for_registration(state, task)
     if not ends:
-        request_the_rest(state)
+        request_elastic_rest(state)
     watch_allocation(state)
 
 
-def request_the_rest(state: State) -> None:
+def request_elastic_rest(state: State) -> None:
     """Request more for the elastic roles, once the minimum of each is there."""
     gang = [name for name in state.released if name not in state.started]
     if any(state.round_counts[name][S.REQUESTED] and is_required(state, name) for name in gang):
@@ -242,10 +242,10 @@ def release_incomplete_gang(state: State, pending: PendingDeadline) -> None:
             if task.state in HOLDS_CONTAINER or task.state is S.REQUESTED:
                 state.deadlines.cancel(Deadline.REGISTRATION, task.name)
                 state.deadlines.cancel(Deadline.READY, task.name)
-                state.move(task, S.PENDING, "given back")
+                state.move(task, S.PENDING, "released")
                 task.container = None
             if record is not None:
-                stop_container(state, record, 0.0, "given back: the gang is not complete")
+                stop_container(state, record, 0.0, "the gang is not complete")
     pause = min(ALLOCATION_BACKOFF_CAP_S, ALLOCATION_BACKOFF_S * 2.0**state.allocation_tries)
     pause *= 0.5 + state.jitter() / 2
     state.allocation_tries += 1
@@ -254,8 +254,8 @@ def release_incomplete_gang(state: State, pending: PendingDeadline) -> None:
     why = f" ({state.waiting})" if state.waiting else ""
     state.add_line(
         StoryKind.ALLOCATION_TIMEOUT,
-        f"after {pending.setting} the gang is not complete: {text}{where}{why}; everything"
-        f" held was given back, next try in {pause:.1f} s",
+        f"after {pending.setting} the gang is not complete: {text}{where}{why}; the job releases"
+        f" its containers and requests them again in {pause:.1f} s",
         Level.DECISION,
         missing=missing,
     )
@@ -273,7 +273,7 @@ def retry_allocation(state: State, pending: PendingDeadline) -> None:
 
 
 def register_executor(state: State, record: ContainerRecord, message: Register) -> None:
-    """An executor registered, for the first time or again."""
+    """Mark the container of a new executor as live; send again what a lost connection lost."""
     if record.state is ContainerState.STOPPING:
         state.emit(StopContainer(record.id, 0.0, "it is being ended"))
         return
@@ -320,7 +320,7 @@ def _resend(state: State, task: TaskRecord, record: ContainerRecord, message: Re
 
 
 def note_ready(state: State, container_id: str, message: Ready) -> None:
-    """A task's folder stands, and its ports are held."""
+    """Mark a task as ready: its folder is laid out, and its ports are held."""
     task = state.task_of(container_id)
     if task is None or task.state is not S.REGISTERED:
         return
@@ -422,7 +422,7 @@ def start_tasks(state: State, tasks: List[TaskRecord]) -> None:
 
 
 def note_running(state: State, container_id: str, message: Running) -> None:
-    """A program runs."""
+    """Mark a task as running."""
     task = state.task_of(container_id)
     if task is None or task.state is not S.READY:
         return

@@ -84,7 +84,7 @@ class State:
         self.ends_rest = ends_rest  # as in the port's PoolInfo
         self.jitter = jitter
         self.now = 0.0
-        self.out: List[Command] = []
+        self.commands: List[Command] = []
         self.deadlines = DeadlineQueue()
         self.budgets = Budgets(job.master.user_retries, job.master.infrastructure_retries)
 
@@ -148,7 +148,7 @@ class State:
 
     def emit(self, command: Command) -> None:
         """Add a command."""
-        self.out.append(command)
+        self.commands.append(command)
 
     def add_line(
         self,

@@ -46,7 +46,7 @@ from tony_core.master.session.startup import (
     check_barrier,
     may_start,
     register_executor,
-    request_the_rest,
+    request_elastic_rest,
     start_tasks,
     watch_allocation,
 )
@@ -58,7 +58,7 @@ from tony_core.master.session.task_restart import (
     schedule_restart,
     try_task_restart,
 )
-from tony_core.master.session.verdict import how_it_ended
+from tony_core.master.session.verdict import describe_end
 from tony_core.protocol.messages import Register
 from tony_core.schedulers.port import AppState
 
@@ -71,14 +71,14 @@ _BETWEEN = ("idle", "ended")  # two attempts: an executor that prepares reports 
 
 
 def note_inherited(state: State, event: ContainersInherited) -> None:
-    """The previous attempt left these containers, and this journal."""
+    """Restore what the journal says, or end the containers where it says nothing of use."""
     journal = event.journal
     for container in event.containers:
         record = ContainerRecord(container, inherited=True)
         state.containers[container.id] = state.open[container.id] = record
-    state.began = state.now - float(_number(journal.get("elapsed_s")))
+    state.began = state.now - float(_to_number(journal.get("elapsed_s")))
     outcome = journal.get("outcome")
-    if not outcome and (not journal or int(_number(journal.get("session"))) < 0):
+    if not outcome and (not journal or int(_to_number(journal.get("session"))) < 0):
         # The programs of both masters would write to the same places otherwise.
         if state.open:
             text = f"{len(state.open)} containers of the previous attempt belong to no session"
@@ -111,7 +111,7 @@ def _discard_inherited(state: State, reason: str) -> None:
 
 
 def _restore(state: State, journal: Mapping[str, Any]) -> None:
-    """Take over what the journal says."""
+    """Restore the state that the journal holds."""
     state.session = int(journal["session"])
     state.budgets.restore(journal.get("budgets", {}))
     state.parameters = journal.get("parameters")
@@ -144,7 +144,7 @@ def _restore(state: State, journal: Mapping[str, Any]) -> None:
 
 
 def note_registered(state: State, container_id: str, message: Register) -> None:
-    """An executor registered: this master's, or one of the previous attempt."""
+    """Adopt an executor of the previous attempt, or register one of this."""
     record = state.open.get(container_id)
     if record is None:
         return
@@ -266,7 +266,7 @@ def is_adopted(state: State) -> bool:
 
 
 def resume_session(state: State) -> None:
-    """Go on with the session: place the tasks that no executor reported."""
+    """Go on with the session: acquire containers for tasks that no executor reported."""
     state.move_phase(Phase.ACTIVE)
     state.unhandled.ended_tasks.clear()  # they are found among all
     ended = [t for t in state.tasks.values() if t.state in TERMINAL and t.name not in state.done]
@@ -274,7 +274,7 @@ def resume_session(state: State) -> None:
     for record in state.open.values():
         if record.state is ContainerState.LIVE and record.task is None:
             spare.setdefault(record.container.role, deque()).append(record)
-    if state.elastic.regrouping or _has_gaps(state):
+    if state.elastic.regrouping or _has_index_gaps(state):
         _resume_round(state, spare)
         return
     lost = _acquire_missing(state, spare)
@@ -326,7 +326,7 @@ def _start_what_is_ready(state: State) -> None:
     if state.phase is not Phase.ACTIVE:
         _start_ready_sidecars(state)
         return
-    request_the_rest(state)
+    request_elastic_rest(state)
     if registered_outside(state):
         schedule_growth(state)
     for wave in sorted(set(state.released.values())):
@@ -335,7 +335,7 @@ def _start_what_is_ready(state: State) -> None:
     state.unhandled.completion_changed = True
 
 
-def _has_gaps(state: State) -> bool:
+def _has_index_gaps(state: State) -> bool:
     """Whether a task that is ready has one before it whose executor did not register."""
     for name in elastic_roles(state.job):
         if name in state.released and name not in state.started:
@@ -393,7 +393,7 @@ def _acquire_missing(state: State, spare: IdleExecutors) -> List[Tuple[TaskRecor
                 task.cause = ExitCause.NOT_TAKEN_OVER
                 task.message = "its executor did not register after the master's end"
                 failure = failure_of(state, task)
-                state.move(task, S.LOST, how_it_ended(failure))
+                state.move(task, S.LOST, describe_end(failure))
                 if not state.chief_done:  # else the job has succeeded without it
                     lost.append((task, failure))
                 continue
@@ -426,5 +426,5 @@ def _start_ready(state: State) -> None:
         start_tasks(state, tasks)
 
 
-def _number(value: object) -> float:
+def _to_number(value: object) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0

@@ -33,7 +33,7 @@ from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.startup import may_start
 from tony_core.master.session.state import State
 from tony_core.master.session.task_restart import is_bound_to_container, try_task_restart
-from tony_core.master.session.verdict import NODE_CAUSES, fault_of, how_it_ended
+from tony_core.master.session.verdict import NODE_CAUSES, describe_end, fault_of
 from tony_core.protocol.messages import Ended, Reported, Stopped
 from tony_core.schedulers.container_pool import Completed
 from tony_core.schedulers.port import AppState
@@ -43,13 +43,13 @@ JUDGING = (Phase.ACTIVE, Phase.SETTLING)
 #: A node on which something of ours failed is avoided for so long.
 AVOIDED_S = HEALTHY_S
 #: Another container there would fare no better.
-_NODES = (ExitCause.LOST, ExitCause.DISKS, ExitCause.LAUNCH)
+_NODE_FAILURES = (ExitCause.LOST, ExitCause.DISKS, ExitCause.LAUNCH)
 
 # ------------------------------------------------------------------ reports of executors
 
 
 def note_ended(state: State, container_id: str, message: Ended) -> None:
-    """A program ended, as its executor reports."""
+    """Keep how a program ended, as its executor reports."""
     state.emit(AcknowledgeEnd(container_id, message.session, message.restart))
     task = state.task_of(container_id)
     if task is None or task.state in TERMINAL:
@@ -70,7 +70,7 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
         state.move(task, S.KILLED, "ended by the master")
     else:
         outside = task.name in state.elastic.outside
-        state.move(task, S.FAILED, how_it_ended(failure_of(state, task)), quiet=outside)
+        state.move(task, S.FAILED, describe_end(failure_of(state, task)), quiet=outside)
     if message.cause in NODE_CAUSES and record is not None:
         avoid_node(state, record.container.node)
         if record.state is ContainerState.CLEANUP:
@@ -80,12 +80,12 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
 
 
 def note_stopped(state: State, container_id: str, message: Stopped) -> None:
-    """An executor ended a session's program."""
+    """Free the container whose executor has ended a session's program, or replace it."""
     record = state.open.get(container_id)
     if record is None:
         return
     if record.state is ContainerState.STOPPING and state.phase is Phase.ENDING and message.clean:
-        _let_go(state, record)
+        _count_as_ended(state, record)
         return
     task = state.task_of(record.id)
     if record.state is ContainerState.LIVE and not message.clean and task is not None:
@@ -106,7 +106,7 @@ def note_stopped(state: State, container_id: str, message: Stopped) -> None:
 
 
 def _replace_container(state: State, record: ContainerRecord, session: int) -> None:
-    """End a container whose program could not be ended: nothing else runs beside the rest of it."""
+    """Replace a container whose program could not be ended: no other may run beside its rest."""
     state.add_line(
         StoryKind.NOT_CLEAN,
         f"something of session {session} is left in {record.id} on"
@@ -117,7 +117,7 @@ def _replace_container(state: State, record: ContainerRecord, session: int) -> N
     stop_container(state, record, 0.0, "its program could not be ended")
 
 
-def _let_go(state: State, record: ContainerRecord) -> None:
+def _count_as_ended(state: State, record: ContainerRecord) -> None:
     """Count a container as ended when its executor reports, at the job's end, that all else has.
 
     The scheduler's word on it takes a second on a cluster, which is not worth waiting for where
@@ -160,7 +160,7 @@ def note_reported(state: State, container_id: str, message: Reported) -> None:
 
 
 def note_executor_lost(state: State, event: ExecutorLost) -> None:
-    """An executor is silent for longer than the heartbeats allow."""
+    """Count a task as lost whose executor is silent for longer than the heartbeats allow."""
     record = state.open.get(event.container_id)
     if record is None or record.state is ContainerState.STOPPING:
         return
@@ -174,7 +174,7 @@ def note_executor_lost(state: State, event: ExecutorLost) -> None:
 
 
 def note_completed(state: State, event: Completed) -> None:
-    """A container ended, as the scheduler reports."""
+    """Keep how a container ended, as the scheduler reports, and what that means for its task."""
     record = state.open.pop(event.container_id, None)
     if record is None:
         return
@@ -185,7 +185,7 @@ def note_completed(state: State, event: Completed) -> None:
     state.unhandled.ended_containers.append(record)
     # One that the previous attempt left may have registered with that.
     unregistered = before is ContainerState.LAUNCHED and not record.inherited
-    if event.cause in _NODES or (event.cause is ExitCause.EXITED and unregistered):
+    if event.cause in _NODE_FAILURES or (event.cause is ExitCause.EXITED and unregistered):
         avoid_node(state, record.container.node)
     task = state.tasks[record.task] if record.task else None
     if task is None or task.container != record.id:
@@ -201,7 +201,7 @@ def note_completed(state: State, event: Completed) -> None:
         task.container_cause = event.cause
         task.message = event.diagnostics
         lost = S.FAILED if event.cause is ExitCause.MEMORY else S.LOST
-        state.move(task, lost, how_it_ended(failure_of(state, task)), quiet=outside)
+        state.move(task, lost, describe_end(failure_of(state, task)), quiet=outside)
         state.unhandled.ended_tasks.append(task)
     elif task.state is S.FAILED and before is not ContainerState.STOPPING:
         _add_cause(state, task, event)
@@ -299,7 +299,7 @@ def judge_ends(state: State) -> None:
 
 
 def judge_end(state: State, task: TaskRecord) -> None:
-    """What the end of a task means while its session goes on, or settles."""
+    """Judge what the end of a task means while its session goes on, or settles."""
     if task.state is S.SUCCEEDED:
         _succeeded(state, task)
     elif task.name in state.elastic.outside:
@@ -321,7 +321,7 @@ def _succeeded(state: State, task: TaskRecord) -> None:
 
 
 def _retire(state: State, task: TaskRecord) -> None:
-    """It never runs again in this job: its container goes back at once."""
+    """Stop the container of a task that never runs again in this job."""
     state.done.add(task.name)
     record = state.container_of(task)
     if record is not None:
@@ -330,7 +330,7 @@ def _retire(state: State, task: TaskRecord) -> None:
 
 
 def _ended_outside(state: State, task: TaskRecord) -> None:
-    """A task that stands outside the round is no loss to it."""
+    """Take back to pending a task outside the round; its end is no loss to that."""
     record = state.container_of(task)
     if record is not None:
         stop_container(state, record, 0.0, "its task could not be prepared")
@@ -338,13 +338,13 @@ def _ended_outside(state: State, task: TaskRecord) -> None:
         return
     if task.state is not S.KILLED:
         text = f"{task.name}, which waits for the next round, lost its container"
-        how = how_it_ended(failure_of(state, task))
+        how = describe_end(failure_of(state, task))
         state.add_line(StoryKind.ELASTIC, f"{text}: {how}", Level.WARNING)
     release_outside(state, task)
 
 
 def _failed(state: State, task: TaskRecord) -> None:
-    """A program ended badly, or its container did under it."""
+    """Restart a task that failed, ignore it, or fail the session."""
     failure = failure_of(state, task)
     if state.chief_done and task.role.name != "chief":
         return  # the job has succeeded all the same
@@ -373,7 +373,7 @@ def is_fatal(state: State, task: TaskRecord) -> bool:
 
 
 def note_service_failed(state: State, event: ServiceFailed) -> None:
-    """The framework's service in the master ended the session (an MPI abort)."""
+    """Keep that the framework's service in the master ended the session (an MPI abort)."""
     if event.session != state.session or state.phase not in JUDGING or state.chief_done:
         return
     task = state.tasks.get(event.task)

@@ -90,7 +90,7 @@ def signature_of(failure: Failure) -> Optional[FailureSignature]:
     return (failure.role, failure.exit_code, last)
 
 
-def how_it_ended(failure: Failure) -> str:
+def describe_end(failure: Failure) -> str:
     """Half a line for a person: exit code or signal or cause, and after how long."""
     after = f" after {failure.ran_s:.1f} s" if failure.ran_s is not None else ""
     if failure.container_cause is not None:
@@ -109,7 +109,7 @@ def describe(failure: Failure) -> str:
     where = f" on {failure.node}" if failure.node else ""
     plain = failure.container_cause is None and failure.cause in _WITH_EXIT_CODE
     joint = " failed with " if plain else " failed: "
-    return f"{failure.task}{where}{joint}{how_it_ended(failure)}"
+    return f"{failure.task}{where}{joint}{describe_end(failure)}"
 
 
 def diagnostics(cause: Failure, others: Sequence[str], why_end: str) -> str:
