@@ -14,8 +14,6 @@ import subprocess
 import tempfile
 from typing import List
 
-from tony_core.protocol.job_key import JobKey, pack_key
-
 PROGRAM = "openssl"
 TIMEOUT_S = 60.0
 CONFIG = b"[req]\ndistinguished_name=d\nprompt=no\n[d]\nCN=tony\n"  # not this machine's own
@@ -40,7 +38,9 @@ def missing() -> str:
 def with_tls(secret: bytes) -> bytes:
     """A job's secret file with a new key pair; raises :class:`NoKeyPair`."""
     key = _run(["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"], b"")
-    import ssl  # a tenth of a submit's imports, for those who ask for it
+    import ssl  # these two are a tenth of a submit's imports, for those who ask for it
+
+    from tony_core.protocol.job_key import JobKey, pack_key
 
     arguments = ["req", "-x509", "-new", "-sha256", "-subj", "/CN=tony", "-days", DAYS]
     certificate = _run([*arguments, "-key", "/dev/stdin"], key)
