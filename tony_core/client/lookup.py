@@ -13,7 +13,7 @@ the end that the scheduler reports (:func:`tony_core.client.merge.with_end`), wh
 from __future__ import annotations
 
 import time
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Tuple
 
 from tony_core.client.errors import NotFound, PageError
 from tony_core.client.merge import (
@@ -24,7 +24,6 @@ from tony_core.client.merge import (
     with_containers,
     with_end,
 )
-from tony_core.client.page import Page
 from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
 from tony_core.job.spec import Job
 from tony_core.jsontext import is_number
@@ -36,6 +35,9 @@ from tony_core.schedulers.port import (
     SchedulerError,
 )
 from tony_core.view import HISTORY, MASTER, SCHEDULER, JobView
+
+if TYPE_CHECKING:
+    from tony_core.client.page import Page
 
 PAGE_S = 2.0
 #: How long a job that has just ended is given to complete its history. A master that YARN kills
@@ -101,11 +103,17 @@ def await_end(
         pause = min(0.2, pause * 2)
 
 
+def _open_page(url: str, scheduler: Scheduler) -> Page:
+    from tony_core.client.page import Page  # and HTTP, mail, TLS: 19 ms, for jobs that run
+
+    return Page(url, PAGE_S, scheduler.user)
+
+
 def page_view(scheduler: Scheduler, status: AppStatus) -> Optional[JobView]:
     """The job as its page has it; None where that does not answer, or does not run any more."""
     if status.state.ended or not status.page_url:
         return None
-    page = Page(status.page_url, PAGE_S, scheduler.user)
+    page = _open_page(status.page_url, scheduler)
     try:
         return from_page(page.job(), page.tasks(), status, app_id=status.app_id)
     except PageError:
@@ -315,7 +323,7 @@ def whole_story(
         record = forgotten_history(scheduler, app_id, history)
         return record.events if record is not None else ()
     if not status.state.ended and status.page_url:
-        page = Page(status.page_url, PAGE_S, scheduler.user)
+        page = _open_page(status.page_url, scheduler)
         try:
             return tuple(page.events(0)[0])
         except PageError:

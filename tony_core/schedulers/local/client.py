@@ -12,7 +12,6 @@ import contextlib
 import errno
 import getpass
 import os
-import secrets
 import shutil
 import signal
 import stat
@@ -60,7 +59,7 @@ class LocalScheduler(port.Scheduler):
         return self._home.root
 
     def new_app_id(self, job: Job) -> str:
-        return time.strftime("local_%Y%m%d%H%M%S_", time.gmtime()) + secrets.token_hex(3)
+        return time.strftime("local_%Y%m%d%H%M%S_", time.gmtime()) + os.urandom(3).hex()
 
     def check(self, job: Job) -> List[str]:
         from tony_core.schedulers.local import checks  # with the allocation: not to list jobs
