@@ -1,4 +1,4 @@
-"""A stand-in master on a real socket, with real executors: what the tests here talk to."""
+"""A stand-in master on a real socket, and real executors."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def make_runtime(folder: Path) -> Path:
 
 
 class Master:
-    """Its end of the protocol; ``attempt`` and the welcome may be changed by a test."""
+    """The master's end of the protocol; ``attempt`` and the welcome may be changed by a test."""
 
     def __init__(self, attempt: int = 1, secret: bytes = SECRET, **welcome: Any) -> None:
         self.reactor = Reactor()
@@ -88,7 +88,7 @@ class Master:
         }
         self.welcomes = True
         self.acknowledges = True
-        self.heard: List[Message] = []
+        self.messages: List[Message] = []
         self.times: List[float] = []
         self.links: List[Link] = []
         self.closed: List[str] = []
@@ -111,7 +111,7 @@ class Master:
         dial(self.reactor, f"127.0.0.1:{port}", lambda s: self._link(s, True), self.closed.append)
 
     def _received(self, link: Link, message: Message) -> None:
-        self.heard.append(message)
+        self.messages.append(message)
         self.times.append(time.monotonic())
         if isinstance(message, Register) and self.welcomes:
             link.send(Welcome(attempt=self.attempt, **self.welcome))
@@ -125,7 +125,7 @@ class Master:
     # ------------------------------------------------------------------ waiting
 
     def until(self, condition: Callable[[], Any], within: float = 60.0) -> Any:
-        """Run until something is so; what it is comes back."""
+        """Run until the condition holds; returns its value."""
         deadline = time.monotonic() + within
         found: List[Any] = []
 
@@ -141,7 +141,7 @@ class Master:
         first = self.reactor.call_later(0, look)
         self.reactor.run()
         first.cancel()
-        assert found, f"not within {within} s; heard {self.heard}, closed {self.closed}"
+        assert found, f"not within {within} s; received {self.messages}, closed {self.closed}"
         return found[0]
 
     def wait(self, seconds: float) -> None:
@@ -149,47 +149,47 @@ class Master:
         self.reactor.call_later(seconds, self.reactor.stop)
         self.reactor.run()
 
-    def said(self, kind: Type[M], **fields: Any) -> List[M]:
-        """What was heard of a kind, with these fields."""
+    def received(self, kind: Type[M], **fields: Any) -> List[M]:
+        """The messages of a kind, with these fields."""
         return [
             message
-            for message in self.heard
+            for message in self.messages
             if isinstance(message, kind)
             and all(getattr(message, name) == value for name, value in fields.items())
         ]
 
     def expect(self, kind: Type[M], within: float = 60.0, **fields: Any) -> M:
         """The first of a kind with these fields, now or later."""
-        found: List[M] = self.until(lambda: self.said(kind, **fields), within)
+        found: List[M] = self.until(lambda: self.received(kind, **fields), within)
         return found[0]
 
-    # ------------------------------------------------------------------ what tests often say
+    # ------------------------------------------------------------------ common steps
 
     def prepare(self, session: int = 0, **fields: Any) -> Ready:
-        """Up to the barrier."""
+        """Prepare a session, up to its barrier."""
         self.expect(Register)
         given = {"task": "worker:0", "ports": ["main"], **fields}
         self.send(Prepare(session=session, **given))
         return self.expect(Ready, session=session)
 
     def start(self, command: str, session: int = 0, **fields: Any) -> Running:
-        """Up to the program's start."""
+        """Start the program of a prepared session."""
         self.send(Start(session, command, **{"env": {}, **fields}))
         return self.expect(Running, session=session)
 
     def run_program(self, command: str, session: int = 0, **fields: Any) -> Ended:
-        """From one end to the other."""
+        """Run a program from Prepare to Ended."""
         self.prepare(session)
         self.send(Start(session, command, **{"env": {}, **fields}))
         return self.expect(Ended, session=session)
 
     def stop(self, session: int = 0, grace_s: float = 1.0) -> Stopped:
         """End a session's program."""
-        self.send(Stop(session, grace_s, "the test says so"))
+        self.send(Stop(session, grace_s, "the test stops it"))
         return self.expect(Stopped, session=session)
 
     def shut_down(self, executor: Executor, grace_s: float = 0.2) -> int:
-        """The end of the executor, by a word."""
+        """Shut the executor down; returns its exit code."""
         self.send(Shutdown(grace_s, "the test is over"))
         code: int = self.until(lambda: executor.ended())[0]
         return code

@@ -84,12 +84,12 @@ class TestCost:
     def test_memory(self, master: Master, executor: Executor) -> None:
         master.prepare()
         master.start("sleep 300")
-        master.until(lambda: len(master.said(Measured)) > 3)
-        (register,) = master.said(Register)
+        master.until(lambda: len(master.received(Measured)) > 3)
+        (register,) = master.received(Register)
         rss, _ = self.statistics(register.pid)
         assert rss < 16
-        in_front, _ = self.statistics(executor.pid)
-        assert in_front < rss
+        guard, _ = self.statistics(executor.pid)
+        assert guard < rss
 
     def test_what_it_imports(self) -> None:
         code = (

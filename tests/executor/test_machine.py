@@ -1,4 +1,4 @@
-"""The life machine without sockets, clocks or processes."""
+"""The executor machine without sockets, clocks or processes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Story:
         self.done += out
         return out
 
-    def hear(self, message: Any, link: int = 1) -> List[do.Command]:
+    def receive(self, message: Any, link: int = 1) -> List[do.Command]:
         return self(ev.MessageReceived(0, link, message))
 
     def later(self, seconds: float) -> List[do.Command]:
@@ -83,24 +83,24 @@ class Story:
 
     def linked(self, link: int = 1, attempt: int = 1, **fields: Any) -> Story:
         self(ev.LinkOpened(0, link))
-        self.hear(welcome(attempt, **fields), link)
+        self.receive(welcome(attempt, **fields), link)
         return self
 
     def ready(self, session: int = 0) -> Story:
-        self.hear(Prepare("worker:0", session, ["main"]))
+        self.receive(Prepare("worker:0", session, ["main"]))
         self(ev.Prepared(0, session, "h", {"main": 5}))
         return self
 
     def running(self, session: int = 0, **fields: Any) -> Story:
         self.ready(session)
-        self.hear(Start(session, "cmd", {}, **fields))
+        self.receive(Start(session, "cmd", {}, **fields))
         self(ev.ProgramStarted(0, session, 1234))
         return self
 
     def ended(self, code: int = 0, signal: int = 0, session: int = 0) -> List[do.Command]:
         return self(ev.ProgramEnded(0, session, code, signal, [], [], 9e9, {}))
 
-    def said(self, kind: Type[Any]) -> List[Any]:
+    def sent(self, kind: Type[Any]) -> List[Any]:
         return [
             c.message for c in self.done if isinstance(c, do.Send) and isinstance(c.message, kind)
         ]
@@ -119,19 +119,19 @@ def kinds(out: List[do.Command]) -> List[str]:
     ]
 
 
-def test_it_begins_by_seeking(story: Story) -> None:
+def test_it_begins_by_looking_for_a_master(story: Story) -> None:
     assert kinds(story.done) == ["FindMaster"]
     assert kinds(story(ev.LinkOpened(0, 1))) == ["Register"]
-    assert kinds(story.hear(welcome())) == ["StopFinding", "Configure"]
+    assert kinds(story.receive(welcome())) == ["StopFinding", "Configure"]
 
 
-def test_the_whole_way(story: Story) -> None:
+def test_a_session_from_prepare_to_acknowledge(story: Story) -> None:
     story.linked().running()
-    assert [type(m) for m in (story.said(Ready)[0], story.said(Running)[0])] == [Ready, Running]
+    assert [type(m) for m in (story.sent(Ready)[0], story.sent(Running)[0])] == [Ready, Running]
     assert kinds(story.ended(3)) == ["Ended", "EndProcesses"]
-    assert story.said(Ended)[0].exit_code == 3
+    assert story.sent(Ended)[0].exit_code == 3
     assert kinds(story(ev.ProcessesEnded(0, []))) == []
-    story.hear(Acknowledge(0))
+    story.receive(Acknowledge(0))
     assert story.machine.ended is None
     story.running(1)
     assert story.machine.task.session == 1
@@ -139,72 +139,72 @@ def test_the_whole_way(story: Story) -> None:
 
 def test_stop_waits_for_the_sweep(story: Story) -> None:
     story.linked().running()
-    out = story.hear(Stop(0, 2.0, "restart"))
+    out = story.receive(Stop(0, 2.0, "restart"))
     assert out == [do.EndProcesses(2.0, False)]
     assert kinds(story.ended(143, 15)) == ["Ended", "EndProcesses"]  # a shorter grace for the rest
-    assert story.said(Ended)[0].cause == "stopped"
+    assert story.sent(Ended)[0].cause == "stopped"
     assert story(ev.ProcessesEnded(0, [])) == [do.Send(1, Stopped(0, True, []))]
 
 
 def test_survivors_are_named(story: Story) -> None:
     story.linked().running()
-    story.hear(Stop(0, 0.0))
+    story.receive(Stop(0, 0.0))
     story.ended(137, 9)
     story(ev.ProcessesEnded(0, [77]))
-    assert story.said(Stopped) == [Stopped(0, False, [77])]
+    assert story.sent(Stopped) == [Stopped(0, False, [77])]
 
 
-def test_a_folder_is_not_laid_out_over_survivors(story: Story) -> None:
+def test_no_folder_is_made_over_survivors(story: Story) -> None:
     story.linked().running()
-    story.hear(Prepare("worker:0", 1, ["main"]))
+    story.receive(Prepare("worker:0", 1, ["main"]))
     story.ended(137, 9)
     out = story(ev.ProcessesEnded(0, [77]))
     assert "PrepareTask" not in kinds(out)
-    assert story.said(Stopped)[-1].clean is False
+    assert story.sent(Stopped)[-1].clean is False
 
 
 def test_prepare_waits_for_the_sweep_that_the_end_began(story: Story) -> None:
     story.linked().running()
     story.ended(1)
-    assert kinds(story.hear(Prepare("worker:0", 1, ["main"]))) == []
+    assert kinds(story.receive(Prepare("worker:0", 1, ["main"]))) == []
     assert kinds(story(ev.ProcessesEnded(0, []))) == ["PrepareTask"]
 
 
 def test_the_program_that_ends_well_in_spite_of_our_stop_was_stopped(story: Story) -> None:
     story.linked().running()
-    story.hear(Stop(0, 5.0))
+    story.receive(Stop(0, 5.0))
     story.ended(0)
-    assert story.said(Ended)[0].cause == "stopped"
+    assert story.sent(Ended)[0].cause == "stopped"
 
 
-def test_ended_is_said_again_every_five_seconds(story: Story) -> None:
+def test_ended_is_sent_again_every_five_seconds(story: Story) -> None:
     story.linked().running()
     story.ended(1)
     story(ev.ProcessesEnded(0, []))
     story.later(16)
-    assert len(story.said(Ended)) == 4
-    story.hear(Acknowledge(0))
+    assert len(story.sent(Ended)) == 4
+    story.receive(Acknowledge(0))
     story.later(20)
-    assert len(story.said(Ended)) == 4
+    assert len(story.sent(Ended)) == 4
 
 
 def test_an_acknowledgement_of_another_session_counts_for_nothing(story: Story) -> None:
     story.linked().running()
     story.ended(1)
-    story.hear(Acknowledge(5))
+    story.receive(Acknowledge(5))
     assert story.machine.ended is not None
 
 
 def test_heartbeats_stop_with_the_link(story: Story) -> None:
     story.linked()
     story.later(5.5)
-    assert len(story.said(Heartbeat)) == 5
+    assert len(story.sent(Heartbeat)) == 5
     story(ev.LinkClosed(0, 1, "gone"))
     story.later(5)
-    assert len(story.said(Heartbeat)) == 5
+    assert len(story.sent(Heartbeat)) == 5
 
 
-def test_a_lost_master_is_sought_and_waited_for(story: Story) -> None:
+def test_a_lost_master_is_looked_for_and_waited_for(story: Story) -> None:
     story.linked().running()
     assert story(ev.LinkClosed(0, 1, "gone"))[-1] == do.FindMaster(start_successor=True)
     assert kinds(story.later(29.9)) == []
@@ -224,7 +224,7 @@ def test_a_master_that_comes_back_stops_that_clock(story: Story) -> None:
     assert story.machine.task.phase is Phase.RUNNING
 
 
-def test_nobody_ever_came(story: Story) -> None:
+def test_no_master_within_the_register_timeout(story: Story) -> None:
     out = story.later(101)
     assert "EndProcesses" in kinds(out)
     out = story(ev.ProcessesEnded(0, []))
@@ -234,54 +234,54 @@ def test_nobody_ever_came(story: Story) -> None:
 def test_only_the_highest_attempt_is_obeyed(story: Story) -> None:
     story.linked(1, attempt=2)
     story(ev.LinkOpened(0, 2))
-    out = story.hear(welcome(1), 2)
+    out = story.receive(welcome(1), 2)
     assert out == [do.CloseLink(2, "master 1 is older than 2")]
     story(ev.LinkOpened(0, 3))
-    assert kinds(story.hear(welcome(3), 3))[0] == "CloseLink"  # the former
+    assert kinds(story.receive(welcome(3), 3))[0] == "CloseLink"  # the former
     assert story.machine.master.link == 3
-    assert story.hear(Shutdown(0.0), 1) == []
+    assert story.receive(Shutdown(0.0), 1) == []
     assert story.machine.master.link == 3
 
 
-def test_a_word_that_is_no_masters_ends_the_link(story: Story) -> None:
+def test_a_message_that_no_master_sends_ends_the_link(story: Story) -> None:
     story.linked()
-    out = story.hear(Heartbeat(1))
+    out = story.receive(Heartbeat(1))
     assert isinstance(out[0], do.CloseLink)
     assert story.machine.master.link is None
 
 
-def test_what_happened_between_register_and_welcome_is_said(story: Story) -> None:
+def test_what_happened_between_register_and_welcome_is_sent(story: Story) -> None:
     story.linked().running()
     story(ev.LinkClosed(0, 1, "gone"))
     story(ev.LinkOpened(0, 2))
     story.ended(1)
-    assert not story.said(Ended)
-    story.hear(welcome(2), 2)
-    assert len(story.said(Ended)) == 1
+    assert not story.sent(Ended)
+    story.receive(welcome(2), 2)
+    assert len(story.sent(Ended)) == 1
 
 
-def test_what_register_said_is_not_said_twice(story: Story) -> None:
+def test_what_register_carried_is_not_sent_twice(story: Story) -> None:
     story.linked().running()
     story(ev.LinkClosed(0, 1, "gone"))
     story.ended(1)
     story(ev.LinkOpened(0, 2))
-    assert story.said(Register)[-1].ended["exit_code"] == 1
-    story.hear(welcome(2), 2)
-    assert not story.said(Ended)
+    assert story.sent(Register)[-1].ended["exit_code"] == 1
+    story.receive(welcome(2), 2)
+    assert not story.sent(Ended)
 
 
 def test_the_registry_clock_begins_anew_with_each_prepare(story: Story) -> None:
     story.linked(registry_timeout_s=10.0)
     story.later(9)
-    story.hear(Prepare("worker:0", 0, ["main"]))
+    story.receive(Prepare("worker:0", 0, ["main"]))
     story.later(9)
-    assert not story.said(Ended)
+    assert not story.sent(Ended)
     story.later(2)
-    assert story.said(Ended)[0].cause == "registry-timeout"
+    assert story.sent(Ended)[0].cause == "registry-timeout"
     assert story.machine.task.phase is Phase.ENDED
 
 
-def test_who_is_ready_waits_as_long_as_the_master_does(story: Story) -> None:
+def test_a_ready_task_waits_as_long_as_the_master_does(story: Story) -> None:
     """The rest of the gang may still be without containers."""
     story.linked(registry_timeout_s=10.0).ready()
     story.later(10_000)
@@ -290,14 +290,14 @@ def test_who_is_ready_waits_as_long_as_the_master_does(story: Story) -> None:
     story.later(5)
     story.linked(2, attempt=2, registry_timeout_s=10.0)
     story.later(10_000)
-    assert story.machine.task.phase is Phase.READY and not story.said(Ended)
-    assert "StartProgram" in kinds(story.hear(Start(0, "cmd", {}), link=2))
+    assert story.machine.task.phase is Phase.READY and not story.sent(Ended)
+    assert "StartProgram" in kinds(story.receive(Start(0, "cmd", {}), link=2))
 
 
-def test_an_executor_that_is_never_told_its_task_leaves(story: Story) -> None:
+def test_an_executor_without_a_task_exits(story: Story) -> None:
     story.linked(registry_timeout_s=10.0)
     story.later(11)
-    assert "tony.task.executor.registry-timeout-sec" in story.said(Noted)[0].text
+    assert "tony.task.executor.registry-timeout-sec" in story.sent(Noted)[0].text
     assert story.machine.is_exiting
 
 
@@ -305,7 +305,7 @@ def test_a_finished_task_has_no_registry_clock(story: Story) -> None:
     story.linked(registry_timeout_s=10.0).running()
     story.ended(0)
     story(ev.ProcessesEnded(0, []))
-    story.hear(Acknowledge(0))
+    story.receive(Acknowledge(0))
     story.later(100)
     assert not story.machine.exited
 
@@ -317,7 +317,7 @@ def test_the_execution_clock(story: Story) -> None:
         story.done[-1] == do.EndProcesses(1.0, False) or do.EndProcesses(1.0, False) in story.done
     )
     story.ended(137, 9)
-    assert story.said(Ended)[0].cause == "execution-timeout"
+    assert story.sent(Ended)[0].cause == "execution-timeout"
 
 
 def test_reports_are_merged_for_the_next_master(story: Story) -> None:
@@ -333,10 +333,10 @@ def test_reports_are_merged_for_the_next_master(story: Story) -> None:
     story(ev.Observed(0, Measured(0, {"rss_mb": 1.0})))
     story.done.clear()
     story.linked(2)
-    assert story.said(Reported) == [Reported(0, 0.1, {"a": 1.0, "b": 2.0}, 6, '{"auc":0.9}', 4)]
-    assert story.said(Serving) == [Serving("tensorboard", 6006)]
-    assert story.said(Noted) == [Noted("warning", "while alone")]
-    assert not story.said(Measured)
+    assert story.sent(Reported) == [Reported(0, 0.1, {"a": 1.0, "b": 2.0}, 6, '{"auc":0.9}', 4)]
+    assert story.sent(Serving) == [Serving("tensorboard", 6006)]
+    assert story.sent(Noted) == [Noted("warning", "while alone")]
+    assert not story.sent(Measured)
 
 
 def made(kind: Any, *fields: Any) -> Any:
@@ -410,7 +410,7 @@ class Shell:
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 3), max_size=3)), max_size=40))
-def test_whatever_happens_it_holds(happenings: List[Any]) -> None:
+def test_invariants_hold_after_any_events(happenings: List[Any]) -> None:
     """Every invariant after every event; no program over another; no exit over a program."""
     shell = Shell()
     for event, choices in happenings:
@@ -425,8 +425,8 @@ def test_whatever_happens_it_holds(happenings: List[Any]) -> None:
     # And it can always be brought to its end.
     story = shell.story
     story(ev.LinkOpened(0, 9))
-    shell.take(story.hear(welcome(99), 9))
-    shell.take(story.hear(Shutdown(0.0), 9))
+    shell.take(story.receive(welcome(99), 9))
+    shell.take(story.receive(Shutdown(0.0), 9))
     shell.settle(3)
     shell.settle(3)
     assert story.machine.exited
@@ -527,12 +527,12 @@ def test_ports_that_are_taken_end_the_program_of_their_session_once() -> None:
     assert kinds(story(ev.PortsTaken(0, 0, ["main"]))) == ["EndProcesses"]
     assert story(ev.PortsTaken(0, 0, ["main"])) == []
     story.ended(143)
-    (ended,) = story.said(Ended)
+    (ended,) = story.sent(Ended)
     assert (ended.cause, "(main)" in ended.message) == (ADDRESS, True)
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("line", "has_hint"),
     [
         ("/bin/bash: line 1: python: command not found", True),
         ("/usr/bin/env: 'python': No such file or directory", True),
@@ -541,11 +541,11 @@ def test_ports_that_are_taken_end_the_program_of_their_session_once() -> None:
         ("bash: line 1: my-python: command not found", False),
     ],
 )
-def test_a_node_that_has_only_a_python3(said: str, told: bool) -> None:
-    cause, message = diagnose_end(127, 0, [said], 0.0, [], [], 1e6)
-    assert (cause, "python3, or --python_binary_path" in message) == ("not-found", told)
+def test_a_node_that_has_only_a_python3(line: str, has_hint: bool) -> None:
+    cause, message = diagnose_end(127, 0, [line], 0.0, [], [], 1e6)
+    assert (cause, "python3, or --python_binary_path" in message) == ("not-found", has_hint)
 
 
-def test_a_disk_that_is_full_without_a_word() -> None:
+def test_a_full_disk_without_a_message_on_stderr() -> None:
     cause, message = diagnose_end(1, 0, [], 100.0, [], [], 0.2)
     assert cause == "disk-full" and "0 MB" in message

@@ -48,21 +48,23 @@ def test_a_port_of_the_task_that_another_user_takes_ends_it(
     assert ended.message == "another process listens at the task's port (main)"
 
 
-@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("is_only_task", [True, False])
 def test_a_port_at_which_no_task_calls_ends_nothing(
-    master: Master, executor: Executor, alone: bool
+    master: Master, executor: Executor, is_only_task: bool
 ) -> None:
     """Else any user could end any task, whether or not its program needs the port."""
-    port = master.prepare(ports=["main", "tensorboard"]).ports["main" if alone else "tensorboard"]
+    port = master.prepare(ports=["main", "tensorboard"]).ports[
+        "main" if is_only_task else "tensorboard"
+    ]
     with start_stranger(LISTEN, port) as stranger:
         time.sleep(0.5)
-        peers = ["a:1"] if alone else ["a:1", "b:1"]
+        peers = ["a:1"] if is_only_task else ["a:1", "b:1"]
         master.start("sleep 300", shared={"CLUSTER_SPEC": json.dumps({"worker": peers})})
         assert stranger.stdout is not None
         assert stranger.stdout.readline() == "listening\n"
         master.wait(2.0)
         stranger.kill()
-    assert not master.said(Ended)
+    assert not master.received(Ended)
 
 
 def test_a_program_that_listens_at_its_port_goes_on(master: Master, executor: Executor) -> None:
@@ -77,7 +79,7 @@ def test_a_program_that_listens_at_its_port_goes_on(master: Master, executor: Ex
         master.wait(2.0)
         assert stranger.poll() is None
         stranger.kill()
-    assert not master.said(Ended)
+    assert not master.received(Ended)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP])

@@ -84,7 +84,7 @@ def test_a_name_with_brackets_and_blanks(tmp_path: Path) -> None:
             process.kill()
 
 
-def test_who_is_dead_is_not_counted() -> None:
+def test_a_dead_process_is_not_counted() -> None:
     process = subprocess.Popen(["true"])
     deadline = time.monotonic() + 5
     while alive(process.pid) and time.monotonic() < deadline:

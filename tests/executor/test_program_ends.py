@@ -13,7 +13,7 @@ from tests.executor.standin import Executor, Master
 from tony_core.protocol.messages import Acknowledge, Ended, Register, Running, Start, Stopped
 
 
-def test_a_life_from_one_end_to_the_other(master: Master, executor: Executor) -> None:
+def test_a_whole_run_of_an_executor(master: Master, executor: Executor) -> None:
     register = master.expect(Register)
     assert register.container_id == "container_1"
     assert register.host == "127.0.0.1"
@@ -29,7 +29,7 @@ def test_a_life_from_one_end_to_the_other(master: Master, executor: Executor) ->
     assert executor.log("stdout") == "out\n"
     assert executor.log("stderr") == "err\n"
     assert master.shut_down(executor) == 0
-    assert master.said(Stopped, session=0, clean=True)
+    assert master.received(Stopped, session=0, clean=True)
     assert "exits with 0: the test is over" in executor.log("executor.log")
 
 
@@ -80,7 +80,7 @@ def test_a_full_disk(master: Master, executor: Executor) -> None:
     assert "free some space" in ended.message
 
 
-def test_the_same_failure_says_the_same_in_every_session(
+def test_the_same_failure_has_the_same_message_in_every_session(
     master: Master, executor: Executor
 ) -> None:
     command = "echo cannot open $PWD/nope.py >&2; exit 2"
@@ -168,7 +168,7 @@ def test_a_process_that_the_program_began_may_listen_for_it(
     master.start(f'setsid python3 -c "{code}" & sleep 300')
     assert master.until(lambda: executor.log("stdout").split())
     master.wait(1.5)
-    assert not master.said(Ended)
+    assert not master.received(Ended)
 
 
 def test_a_port_of_the_programs_own_choice_is_its_own_fault(
@@ -207,29 +207,29 @@ def test_a_command_with_a_nul(master: Master, executor: Executor) -> None:
     assert "NUL" in ended.message
 
 
-def test_an_end_is_said_until_it_is_acknowledged(master: Master, executor: Executor) -> None:
+def test_an_end_is_sent_until_it_is_acknowledged(master: Master, executor: Executor) -> None:
     master.acknowledges = False
     master.run_program("exit 4")
-    master.until(lambda: len(master.said(Ended)) >= 2)
+    master.until(lambda: len(master.received(Ended)) >= 2)
     master.send(Acknowledge(0))
-    # A connection's end is an order on it: what is said on the next one comes after.
+    # A connection's end is an order on it: what is sent on the next one comes after.
     master.links[0].flush_then_close()
-    master.until(lambda: len(master.said(Register)) == 2)
-    count = len(master.said(Ended))
+    master.until(lambda: len(master.received(Register)) == 2)
+    count = len(master.received(Ended))
     master.wait(0.5)
-    assert len(master.said(Ended)) == count
+    assert len(master.received(Ended)) == count
 
 
-def test_a_start_said_twice_starts_once(master: Master, executor: Executor) -> None:
+def test_a_start_sent_twice_starts_once(master: Master, executor: Executor) -> None:
     master.prepare()
     master.start("echo once; sleep 0.5")
     master.send(Start(0, "echo twice", {}))
     master.expect(Ended)
     assert executor.log("stdout") == "once\n"
-    assert len(master.said(Running)) == 1
+    assert len(master.received(Running)) == 1
 
 
-def test_no_word_of_ours_in_the_programs_logs(master: Master, executor: Executor) -> None:
+def test_no_text_of_ours_in_the_programs_logs(master: Master, executor: Executor) -> None:
     master.run_program("exit 1")
     assert executor.log("stdout") == "" == executor.log("stderr")
     assert re.search(r"executor .* of container_1", executor.log("executor.log"))
@@ -255,7 +255,9 @@ def test_an_mpi_rank_is_given_our_relay(master: Master, executor: Executor) -> N
     assert port.startswith("127.0.0.1:") and port != address
 
 
-def test_what_was_never_measured_is_not_told_as_nothing(master: Master, executor: Executor) -> None:
+def test_what_was_never_measured_is_not_reported_as_zero(
+    master: Master, executor: Executor
+) -> None:
     usage = master.run_program("true").usage
     assert "peak_threads" not in usage, "it ended before the first look"
     assert usage["peak_rss_mb"] > 0

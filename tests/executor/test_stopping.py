@@ -1,4 +1,4 @@
-"""Nothing of a program outlives it, whoever ends whom."""
+"""Nothing of a program outlives it, whichever process is killed."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def test_stop_ends_a_stubborn_tree(master: Master, executor: Executor) -> None:
     assert gone(pids, 0)
     ended = master.expect(Ended)
     assert (ended.cause, ended.signal) == ("stopped", signal.SIGKILL)
-    assert ended.message == "the test says so"
+    assert ended.message == "the test stops it"
 
 
-def test_what_obeys_term_is_not_waited_for(master: Master, executor: Executor) -> None:
+def test_processes_that_end_by_term_are_not_waited_for(master: Master, executor: Executor) -> None:
     started(master, executor, "echo $$; sleep 300", 1)
     assert master.stop(grace_s=600).clean
     assert master.expect(Ended).signal == signal.SIGTERM
@@ -103,8 +103,8 @@ def test_the_grace_of_what_a_handler_starts_has_an_end(master: Master, executor:
     assert len(pids) == 2 and gone(pids, 0)
 
 
-def test_what_was_being_started_hears_term(master: Master, executor: Executor) -> None:
-    """Nobody minds TERM here: who was not there at the first look need not wait for the KILL."""
+def test_processes_started_during_the_sweep_get_term(master: Master, executor: Executor) -> None:
+    """No process here handles TERM: one that comes later need not wait for the KILL."""
     loop = "import os, time\nwhile not os.fork(): time.sleep(0.002)\ntime.sleep(0.001)\n"
     (executor.work / "tony-src").mkdir()
     (executor.work / "tony-src" / "chain.py").write_text(loop)
@@ -114,7 +114,7 @@ def test_what_was_being_started_hears_term(master: Master, executor: Executor) -
     assert master.stop(grace_s=600).clean
 
 
-def test_a_stopped_process_hears_term(master: Master, executor: Executor) -> None:
+def test_a_stopped_process_gets_term(master: Master, executor: Executor) -> None:
     (pid,) = started(master, executor, "echo $$; sleep 300", 1)
     os.kill(pid, signal.SIGSTOP)
     assert master.stop(grace_s=600).clean
@@ -179,7 +179,7 @@ def test_prepare_over_a_running_program_ends_it_first(master: Master, executor: 
 def test_stop_before_the_start_is_answered(master: Master, executor: Executor) -> None:
     master.prepare()
     assert master.stop().clean
-    assert not master.said(Ended)
+    assert not master.received(Ended)
     assert master.run_program("exit 0", session=1).exit_code == 0
 
 
@@ -187,7 +187,7 @@ def test_stop_when_all_is_over_is_answered_too(master: Master, executor: Executo
     master.run_program("exit 0")
     assert master.stop().clean
     master.send(Stop(0, 1.0))
-    master.until(lambda: len(master.said(Stopped)) == 2)
+    master.until(lambda: len(master.received(Stopped)) == 2)
 
 
 def test_a_shorter_grace_shortens(master: Master, executor: Executor) -> None:
@@ -203,8 +203,8 @@ def test_shutdown_ends_everything_and_exits(master: Master, executor: Executor) 
     pids = started(master, executor, STUBBORN, 5)
     assert master.shut_down(executor, grace_s=0.2) == 0
     assert gone(pids, 0)
-    assert master.said(Ended, cause="stopped")
-    assert master.said(Stopped, clean=True)
+    assert master.received(Ended, cause="stopped")
+    assert master.received(Stopped, clean=True)
 
 
 def test_shutdown_while_stopping_and_again(master: Master, executor: Executor) -> None:
@@ -213,7 +213,7 @@ def test_shutdown_while_stopping_and_again(master: Master, executor: Executor) -
     master.send(Shutdown(600.0, "later"))
     master.send(Shutdown(0.1, "now"))
     assert master.until(executor.ended) == [0]
-    assert master.said(Stopped)
+    assert master.received(Stopped)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -232,7 +232,7 @@ def test_the_programs_end_by_that_kill_is_not_reported(master: Master, executor:
     os.killpg(executor.pid, signal.SIGTERM)
     executor.wait()
     master.wait(0.3)
-    assert not master.said(Ended)
+    assert not master.received(Ended)
 
 
 def test_the_program_is_in_the_executors_group(master: Master, executor: Executor) -> None:
@@ -248,7 +248,7 @@ def test_it_ends_with_its_shim(master: Master, launch: Callable[..., Executor]) 
     ]
     executor = launch(through=shim, env={"TONY_SHIM": "1"})
     pids = started(master, executor, STUBBORN, 5)
-    (register,) = master.said(Register)
+    (register,) = master.received(Register)
     assert register.pid != executor.pid
     executor.process.kill()
     executor.wait()
@@ -259,11 +259,9 @@ def in_a_session_of_their_own(pids: List[int], executor: Executor) -> List[int]:
     return [pid for pid in pids if os.getpgid(pid) != executor.pid]
 
 
-def test_what_the_executor_leaves_when_it_is_killed_goes(
-    master: Master, executor: Executor
-) -> None:
+def test_killing_the_executor_ends_all_processes(master: Master, executor: Executor) -> None:
     pids = started(master, executor, STUBBORN, 5)
-    (register,) = master.said(Register)
+    (register,) = master.received(Register)
     assert register.pid != executor.pid and os.getpgid(register.pid) == executor.pid
     assert in_a_session_of_their_own(pids, executor)
     os.kill(register.pid, signal.SIGKILL)
@@ -271,9 +269,9 @@ def test_what_the_executor_leaves_when_it_is_killed_goes(
     assert gone(pids)
 
 
-def test_so_it_does_when_the_process_in_front_is_killed(master: Master, executor: Executor) -> None:
+def test_killing_the_guard_ends_all_processes(master: Master, executor: Executor) -> None:
     pids = started(master, executor, STUBBORN, 5)
-    (register,) = master.said(Register)
+    (register,) = master.received(Register)
     os.kill(executor.pid, signal.SIGKILL)
     assert gone([register.pid, *pids])
 
@@ -301,7 +299,7 @@ def test_elsewhere_it_outlives_its_parent(master: Master, launch: Callable[..., 
     shim = [sys.executable, "-c", "import subprocess, sys; subprocess.Popen(sys.argv[1:]).wait()"]
     executor = launch(through=shim)
     started(master, executor, "echo $$; exec sleep 300", 1)
-    (register,) = master.said(Register)
+    (register,) = master.received(Register)
     executor.process.kill()
     executor.wait()
     master.wait(0.5)
@@ -316,4 +314,4 @@ def test_an_older_sessions_prepare_is_not_obeyed(master: Master, executor: Execu
     master.send(Prepare("worker:0", 2, ["main"]))
     master.send(Stop(2, 0.0))
     master.wait(0.5)
-    assert not master.said(Ended) and not master.said(Stopped)
+    assert not master.received(Ended) and not master.received(Stopped)

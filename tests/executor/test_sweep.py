@@ -42,7 +42,7 @@ class Table:
 
 
 def swept(table: Table, reactor: Reactor, grace_s: float, within: float) -> List[List[int]]:
-    """Sweep; what was told when it was done."""
+    """Sweep; returns what the callback got."""
     done: List[List[int]] = []
 
     def finish(survivors: List[int]) -> None:
@@ -68,7 +68,9 @@ def test_a_child_that_cannot_be_waited_for_yet_is_not_cleared(
     assert not table.sent, "what is dying needs no signal within the grace"
 
 
-def test_one_that_never_can_is_killed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_never_can_be_waited_for_is_killed_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(processes, "_KILLING_S", 0.2)
     table, reactor = Table(monkeypatch), Reactor()
     table.unreaped = {4711}
@@ -114,5 +116,5 @@ class TestAProcessWithoutItsFirstThread:
         master.until(lambda: "headless" in executor.log("stdout"))
         master.prepare(session=1, source="tony-src")
         assert master.expect(Ended, session=0).cause == "stopped"
-        assert not master.said(Stopped, clean=False)
+        assert not master.received(Stopped, clean=False)
         assert executor.process.poll() is None

@@ -1,4 +1,4 @@
-"""A task that is started again alone, within its session: what its executor makes of it."""
+"""The restart of a single task within its session, in its executor."""
 
 from __future__ import annotations
 
@@ -36,45 +36,45 @@ def story() -> Story:
     return story
 
 
-def test_the_next_try_says_which_one_it_is(story: Story) -> None:
-    assert story.hear(AGAIN) == [do.PrepareTask(AGAIN)]
+def test_messages_carry_the_number_of_the_restart(story: Story) -> None:
+    assert story.receive(AGAIN) == [do.PrepareTask(AGAIN)]
     story(ev.Prepared(0, 0, "h", {"main": 5}))
-    story.hear(Start(0, "cmd", {}, restart=1))
+    story.receive(Start(0, "cmd", {}, restart=1))
     story(ev.ProgramStarted(0, 0, 99))
     story.ended(4)
-    assert [m.restart for m in story.said(Ready)] == [0, 1]
-    assert [m.restart for m in story.said(Running)] == [0, 1]
-    assert [(m.exit_code, m.restart) for m in story.said(Ended)] == [(1, 0), (4, 1)]
+    assert [m.restart for m in story.sent(Ready)] == [0, 1]
+    assert [m.restart for m in story.sent(Running)] == [0, 1]
+    assert [(m.exit_code, m.restart) for m in story.sent(Ended)] == [(1, 0), (4, 1)]
     story(ev.LinkOpened(0, 2))
-    assert story.said(Register)[-1].restart == 1
+    assert story.sent(Register)[-1].restart == 1
 
 
-def test_words_on_the_program_before_are_not_obeyed(story: Story) -> None:
-    story.hear(AGAIN)
+def test_messages_about_the_previous_program_are_ignored(story: Story) -> None:
+    story.receive(AGAIN)
     story(ev.Prepared(0, 0, "h", {"main": 5}))
-    assert kinds(story.hear(Prepare("worker:0", 0, ["main"]))) == [], "said late"
-    assert "StartProgram" not in kinds(story.hear(Start(0, "cmd", {})))
+    assert kinds(story.receive(Prepare("worker:0", 0, ["main"]))) == [], "sent late"
+    assert "StartProgram" not in kinds(story.receive(Start(0, "cmd", {})))
     assert story.machine.task.phase is Phase.READY
-    story.hear(Start(0, "cmd", {}, restart=1))
+    story.receive(Start(0, "cmd", {}, restart=1))
     story(ev.ProgramStarted(0, 0, 99))
     story.ended(4)
-    story.hear(Acknowledge(0))
+    story.receive(Acknowledge(0))
     assert story.machine.ended is not None, "that was the first end's"
-    story.hear(Acknowledge(0, 1))
+    story.receive(Acknowledge(0, 1))
     assert story.machine.ended is None
 
 
 def test_it_waits_for_the_last_descendant_of_the_program_before() -> None:
     story = Story().linked().running()
     story.ended(1)
-    assert kinds(story.hear(AGAIN)) == []
+    assert kinds(story.receive(AGAIN)) == []
     assert story(ev.ProcessesEnded(0, [])) == [do.PrepareTask(AGAIN)]
 
 
 def test_it_does_not_begin_beside_what_is_left() -> None:
     story = Story().linked().running()
     story.ended(1)
-    story.hear(AGAIN)
+    story.receive(AGAIN)
     assert story(ev.ProcessesEnded(0, [77])) == [
         do.Log("these processes survived KILL: [77]"),
         do.Send(1, Stopped(0, False, [77])),
@@ -85,11 +85,11 @@ def test_it_does_not_begin_beside_what_is_left() -> None:
 def test_what_was_left_is_looked_for_once_more(left: List[int]) -> None:
     story = Story().linked().running()
     story.ended(1)
-    story(ev.ProcessesEnded(0, [77]))  # the next try has a pause, and is told later
-    assert kinds(story.hear(AGAIN)) == ["EndProcesses"]
-    told = story(ev.ProcessesEnded(0, left))
-    assert kinds(told) == (["Stopped"] if left else ["PrepareTask"])
-    assert [m.clean for m in story.said(Stopped)] == ([False] if left else [])
+    story(ev.ProcessesEnded(0, [77]))  # the next try has a pause, and Prepare comes later
+    assert kinds(story.receive(AGAIN)) == ["EndProcesses"]
+    out = story(ev.ProcessesEnded(0, left))
+    assert kinds(out) == (["Stopped"] if left else ["PrepareTask"])
+    assert [m.clean for m in story.sent(Stopped)] == ([False] if left else [])
 
 
 def test_the_ports_are_the_same_and_the_folder_is_not(master: Master, executor: Executor) -> None:
@@ -126,7 +126,7 @@ def test_new_ports_where_the_old_ones_are_no_good(master: Master, executor: Exec
 
 
 def test_a_released_port_on_which_a_connection_has_only_just_ended_is_taken_again() -> None:
-    """The program served there; whoever ends a connection first keeps its port for a minute."""
+    """The side that ends a connection first keeps its port for a minute: here the program did."""
     ports = Ports()
     try:
         numbers = ports.hold(["main"])
@@ -143,7 +143,7 @@ def test_a_released_port_on_which_a_connection_has_only_just_ended_is_taken_agai
         ports.close()
 
 
-def test_a_released_port_that_somebody_took_is_said() -> None:
+def test_a_released_port_taken_by_another_process_is_an_error() -> None:
     ports = Ports()
     try:
         numbers = ports.hold(["main", "other"])

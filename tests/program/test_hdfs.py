@@ -258,7 +258,7 @@ class TestTrouble:
         with pytest.raises(OSError, match=r"127\.0\.0\.1:.*did not serve us.*'/x'"):
             tony.dataset("hdfs:///x")
 
-    def test_a_word_of_ours_that_is_broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_variable_of_ours_that_is_broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(HDFS_VARIABLE, "{}")
         with pytest.raises(ValueError, match="TONY_HDFS cannot be understood"):
             tony.dataset("hdfs:///x")

@@ -194,7 +194,7 @@ def test_no_password_of_a_url_stands_in_an_error(
 def test_no_key_of_a_store_leads_out_of_the_copy(
     store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
-    """Whoever may write to a bucket names its keys."""
+    """A user who may write to a bucket names its keys."""
     victim = tmp_path / "victim"
     victim.mkdir()
     store.pipe_file("/b/data/good", b"good")

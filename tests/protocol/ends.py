@@ -1,4 +1,4 @@
-"""The two ends of a conversation, from one job's secret."""
+"""The two ends of a channel, from one job's secret."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ CONTAINER = "container_1"
 
 
 def master_end(secret: bytes, dialler: bool = False, **options: Any) -> Channel:
-    """The master's; usually it is called."""
+    """The master's end, which usually listens."""
     return Channel(secret, dialler, **options)
 
 
 def executor_end(
     secret: bytes, dialler: bool = True, container_id: str = CONTAINER, **options: Any
 ) -> Channel:
-    """An executor's; usually it calls."""
+    """An executor's end, which usually dials."""
     key = container_key(secret, container_id) if secret else b""
     return Channel(key, dialler, container_id=container_id, **options)

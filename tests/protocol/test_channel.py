@@ -53,11 +53,11 @@ def shake(one: Channel, other: Channel) -> None:
 def _frames() -> List[bytes]:
     one, other = pair()
     shake(one, other)
-    said = []
+    data = []
     for message in (Heartbeat(1), Noted("info", "a word")):
         one.send(message)
-        said.append(one.outgoing())
-    return said
+        data.append(one.outgoing())
+    return data
 
 
 FRAMES = _frames()
@@ -281,11 +281,11 @@ def test_proofs_do_not_mix_between_two_connections_of_one_container() -> None:
 
 
 @pytest.mark.parametrize("container_id", ["", "container_1"])
-@fuzz(said=mutations(GOOD_HELLO, GOOD_HELLO + bytes(32)), cuts=st.lists(st.integers(0, 99)))
-def test_whatever_is_said_before_the_proof(container_id: str, said: bytes, cuts: List[int]) -> None:
+@fuzz(data=mutations(GOOD_HELLO, GOOD_HELLO + bytes(32)), cuts=st.lists(st.integers(0, 99)))
+def test_any_bytes_before_the_proof(container_id: str, data: bytes, cuts: List[int]) -> None:
     channel = Channel(SECRET, not container_id, container_id=container_id)
     try:
-        for piece in pieces(said, cuts):
+        for piece in pieces(data, cuts):
             assert channel.receive(piece) == []
             assert len(channel._incoming) <= HELLO_SIZE + PROOF_SIZE
     except ProtocolError:
@@ -293,20 +293,20 @@ def test_whatever_is_said_before_the_proof(container_id: str, said: bytes, cuts:
     assert not channel.established
 
 
-@fuzz(said=mutations(*FRAMES), cuts=st.lists(st.integers(0, 99), max_size=4))
-def test_whatever_is_said_after_the_proof(said: bytes, cuts: List[int]) -> None:
+@fuzz(data=mutations(*FRAMES), cuts=st.lists(st.integers(0, 99), max_size=4))
+def test_any_bytes_after_the_proof(data: bytes, cuts: List[int]) -> None:
     """Bytes below the frames' own check: what a man in the middle can make of them."""
     one, other = pair()
     shake(one, other)
     try:
-        for piece in pieces(said, cuts):
+        for piece in pieces(data, cuts):
             assert other.receive(piece) == []
     except ProtocolError:
         pass
 
 
 @fuzz(payload=mutations(*PAYLOADS))
-def test_whatever_an_authentic_peer_says(payload: bytes) -> None:
+def test_any_payload_of_an_authenticated_peer(payload: bytes) -> None:
     one, other = pair()
     shake(one, other)
     one._frame(payload)
@@ -349,7 +349,7 @@ def test_before_the_proof_nothing_is_kept_or_read() -> None:
     assert len(other._incoming) == 0
 
 
-def test_a_frame_too_long_is_refused_by_its_length_alone() -> None:
+def test_a_frame_too_long_is_refused_by_its_length_field() -> None:
     receiver, _ = frames()
     with pytest.raises(ProtocolError, match=r"is the most"):
         receiver.receive((MAX_PAYLOAD + 1).to_bytes(4, "big"))

@@ -121,7 +121,7 @@ def test_garbage_never_raises_anything_else(payload: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
-def test_what_json_cannot_say_is_our_fault(value: Any) -> None:
+def test_what_json_cannot_hold_is_our_fault(value: Any) -> None:
     with pytest.raises(ProtocolError, match=r"Measured\.values cannot be sent") as caught:
         encode(Measured(1, {"loss": value}))
     assert caught.value.fault == "local"

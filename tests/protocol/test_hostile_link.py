@@ -1,4 +1,4 @@
-"""Strangers at a real listener: how many there may be, for how long, what is said of them."""
+"""Unauthenticated peers at a real listener: how many, for how long, and what is logged."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class House:
 
     def __init__(self, most: int = 4) -> None:
         self.reactor = Reactor()
-        self.said: List[str] = []
+        self.logged: List[str] = []
         self.messages: List[Message] = []
         self.links: List[Link] = []
         self.raw: List[socket.socket] = []
-        self.limiter = HandshakeLimiter(self.reactor, most, self.said.append)
+        self.limiter = HandshakeLimiter(self.reactor, most, self.logged.append)
         self.listener: Listener = self.limiter.listen("127.0.0.1", 0, self._called)
 
     def _link(self, sock: socket.socket, dialler: bool) -> Link:
@@ -51,7 +51,7 @@ class House:
         self.limiter.add(self._link(sock, dialler=False))
 
     def honest(self, number: int) -> None:
-        """Somebody who knows the secret calls, and says one word."""
+        """A peer with the secret connects, and sends one message."""
 
         def connected(sock: socket.socket) -> None:
             self._link(sock, dialler=True).send(Heartbeat(number))
@@ -68,7 +68,7 @@ class House:
         return made
 
     def until(self, condition: Callable[[], object]) -> None:
-        run_until(self.reactor, condition, lambda: self.said)
+        run_until(self.reactor, condition, lambda: self.logged)
 
     def close(self) -> None:
         self.listener.close()
@@ -95,30 +95,30 @@ def test_the_silent_make_room_and_an_honest_peer_comes_in(
     house.honest(7)
     most = 0
 
-    def heard() -> bool:
+    def arrived() -> bool:
         nonlocal most
         most = max(most, len(house.limiter))
         return house.messages == [Heartbeat(7)]
 
-    house.until(heard)
+    house.until(arrived)
     assert most == 4
     assert house.limiter.refused_count >= 17 - 4
-    assert len(house.said) == 1, "one line for all of them"
-    assert "had not authenticated in 0.1 s while others waited" in house.said[0]
+    assert len(house.logged) == 1, "one line for all of them"
+    assert "had not authenticated in 0.1 s while others waited" in house.logged[0]
     house.limiter.close()
-    assert f"({house.limiter.refused_count} in all)" in house.said[1]
+    assert f"({house.limiter.refused_count} in all)" in house.logged[1]
 
 
-def test_a_crowd_of_honest_peers_only_waits(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_honest_peers_only_wait(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake_limiter, "PATIENCE_S", 60.0)
     for number in range(40):
         house.honest(number)
     house.until(lambda: len(house.messages) == 40)
     assert house.limiter.refused_count == 0
-    assert house.said == []
+    assert house.logged == []
 
 
-def test_a_crowd_whose_words_lay_unread_is_not_turned_away(
+def test_peers_whose_proofs_lay_unread_are_not_refused(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handshake_limiter, "PATIENCE_S", 0.0)  # as after a master's long pause
@@ -145,11 +145,11 @@ def test_a_full_disk_below_the_log_harms_no_link(house: House) -> None:
 def test_a_minute_of_refusals_is_one_line(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.strangers(10, b"GET / HTTP/1.0\r\n\r\n")
     house.until(lambda: house.limiter.refused_count == 10)
-    assert len(house.said) == 1
+    assert len(house.logged) == 1
     monkeypatch.setattr(handshake_limiter, "LOG_EVERY_S", 0.05)
     house.limiter._log_more()
-    assert "turned away 9 more connections (10 in all); the latest 127.0.0.1:" in house.said[1]
-    assert house.said[1].endswith("the peer does not speak TonY's protocol")
+    assert "turned away 9 more connections (10 in all); the latest 127.0.0.1:" in house.logged[1]
+    assert house.logged[1].endswith("the peer does not speak TonY's protocol")
 
 
 def test_an_error_that_accept_passes_on_ends_nothing(house: House) -> None:
@@ -197,7 +197,7 @@ PIECES = st.lists(
 )
 
 
-def test_whatever_a_stranger_says_no_word_of_it_is_heard() -> None:
+def test_no_message_of_an_unauthenticated_peer_is_taken() -> None:
     house = House(most=64)
 
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -234,7 +234,7 @@ def test_whatever_a_stranger_says_no_word_of_it_is_heard() -> None:
         '["Measured",{"session":1,"values":{"a":%s}}]' % ("9" * 400),
     ],
 )
-def test_numbers_nobody_can_reckon_with_are_none(text: str) -> None:
+def test_numbers_too_large_for_a_float_are_refused(text: str) -> None:
     with pytest.raises(ProtocolError):
         decode(text.encode())
 

@@ -116,7 +116,7 @@ def test_messages_arrive_in_order_even_large_ones(world: World) -> None:
     assert world.messages == sent
 
 
-def test_the_last_words_arrive_before_the_end(world: World) -> None:
+def test_the_last_messages_arrive_before_the_end(world: World) -> None:
     link = world.connect()
     link.send(Noted("info", "z" * 5_000_000))
     link.flush_then_close()
@@ -126,14 +126,14 @@ def test_the_last_words_arrive_before_the_end(world: World) -> None:
     assert sorted(world.closed) == ["closed by us", "the peer closed the connection"]
 
 
-def test_a_peer_that_says_nothing_is_let_go(world: World) -> None:
+def test_a_silent_peer_is_closed(world: World) -> None:
     world.handshake_s = 0.2
     world.stranger()
     world.until(lambda: bool(world.closed))
     assert world.closed == ["the peer did not authenticate within 0.2 s"]
 
 
-def test_a_peer_that_says_it_slowly_is_let_go_as_soon(world: World) -> None:
+def test_a_slow_peer_is_closed_as_soon(world: World) -> None:
     world.handshake_s = 0.3
     started = time.monotonic()
     sock = world.stranger()
@@ -152,13 +152,13 @@ def test_a_peer_that_says_it_slowly_is_let_go_as_soon(world: World) -> None:
     assert "did not authenticate" in world.closed[0]
 
 
-def test_garbage_is_let_go_at_once(world: World) -> None:
+def test_garbage_closes_the_link_at_once(world: World) -> None:
     world.stranger().sendall(b"GET / HTTP/1.0\r\n\r\n")
     world.until(lambda: bool(world.closed))
     assert world.closed == ["the peer does not speak TonY's protocol"]
 
 
-def test_a_wrong_secret_is_let_go_with_a_word(world: World) -> None:
+def test_a_wrong_secret_closes_both_ends_with_a_reason(world: World) -> None:
     sock = world.stranger()
     world.secret = b"another"
     world.link(sock, dialler=True)
@@ -195,7 +195,7 @@ def test_a_peer_that_vanishes_is_noticed_at_once(world: World) -> None:
     assert "the connection broke" in world.closed[0] or "closed" in world.closed[0]
 
 
-def test_silence_ends_it_and_any_word_puts_it_off(
+def test_silence_ends_it_and_any_message_puts_it_off(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_clock(world.reactor, monkeypatch)
@@ -210,7 +210,7 @@ def test_silence_ends_it_and_any_word_puts_it_off(
     assert world.closed[0].startswith("nothing was received for 0.")
 
 
-def test_a_peer_that_does_not_read_is_let_go(world: World) -> None:
+def test_a_peer_that_does_not_read_is_closed(world: World) -> None:
     link = world.connect()
     other = next(each for each in world.links if each is not link)
     world.reactor.unwatch(other._transport.sock)
@@ -262,7 +262,7 @@ class TestDialling:
         assert len(got) + len(failed) == 1
         return (got[0] if got else None), (failed[0] if failed else "")
 
-    def test_nobody_listens(self) -> None:
+    def test_no_process_listens(self) -> None:
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             port = held.getsockname()[1]
@@ -297,7 +297,7 @@ class TestDialling:
         assert split_address("host:80") == ("host", 80)
         assert split_address("[::1]:80") == ("::1", 80)
 
-    def test_cancelled_says_nothing(self) -> None:
+    def test_a_cancelled_dial_calls_nothing_back(self) -> None:
         reactor = Reactor()
         attempt = dial(reactor, "127.0.0.1:9", pytest.fail, pytest.fail, 1)
         attempt.cancel()
@@ -385,7 +385,7 @@ def test_the_import_graph_is_light() -> None:
 # ------------------------------------------------------------------ our own bugs
 
 
-def test_a_stranger_that_meets_a_bug_of_ours_loses_its_link_and_no_more(
+def test_an_error_over_an_unauthenticated_peer_closes_only_its_link(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: List[str] = []
@@ -407,7 +407,7 @@ def test_a_stranger_that_meets_a_bug_of_ours_loses_its_link_and_no_more(
     world.connect()
 
 
-def test_a_bug_over_what_one_of_us_says_is_not_swallowed(world: World) -> None:
+def test_an_error_over_an_authenticated_message_is_not_swallowed(world: World) -> None:
     link = world.connect()
     other = next(item for item in world.links if item is not link)
 

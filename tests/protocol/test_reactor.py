@@ -36,7 +36,7 @@ def at(reactor: Reactor, happened: List[Any], name: str) -> Any:
     return lambda: happened.append((name, round(reactor.now() - 100.0, 6)))
 
 
-def test_what_is_about_to_happen_happens_with_something_else(reactor: Reactor) -> None:
+def test_a_timer_with_slack_fires_with_the_next_event(reactor: Reactor) -> None:
     happened: List[Any] = []
     reactor.call_with_slack(1.0, 0.5, at(reactor, happened, "about"))
     reactor.call_later(0.4, at(reactor, happened, "too soon"))
@@ -46,7 +46,7 @@ def test_what_is_about_to_happen_happens_with_something_else(reactor: Reactor) -
     assert happened == [("too soon", 0.4), ("beside", 0.7), ("about", 0.7)]
 
 
-def test_when_nothing_else_happens_it_has_its_own_time(reactor: Reactor) -> None:
+def test_a_timer_with_slack_fires_at_its_time_at_the_latest(reactor: Reactor) -> None:
     happened: List[Any] = []
     reactor.call_with_slack(1.0, 0.5, at(reactor, happened, "about"))
     reactor.call_later(3.0, reactor.stop)
@@ -54,7 +54,7 @@ def test_when_nothing_else_happens_it_has_its_own_time(reactor: Reactor) -> None
     assert happened == [("about", 1.0)]
 
 
-def test_what_was_cancelled_never_happens(reactor: Reactor) -> None:
+def test_a_cancelled_timer_with_slack_never_fires(reactor: Reactor) -> None:
     happened: List[Any] = []
     reactor.call_with_slack(1.0, 0.5, at(reactor, happened, "about")).cancel()
     reactor.call_later(0.7, at(reactor, happened, "beside"))
@@ -64,7 +64,7 @@ def test_what_was_cancelled_never_happens(reactor: Reactor) -> None:
     assert reactor._slack == []
 
 
-def test_one_that_comes_again_and_again_follows_the_other(reactor: Reactor) -> None:
+def test_repeated_timers_with_slack_fire_together(reactor: Reactor) -> None:
     beats: List[float] = []
     looks: List[float] = []
 
@@ -83,7 +83,7 @@ def test_one_that_comes_again_and_again_follows_the_other(reactor: Reactor) -> N
     assert looks == beats[1 : len(looks) + 1], "no wake-up of its own"
 
 
-def test_a_word_from_another_thread_wakes_it() -> None:
+def test_a_call_from_another_thread_wakes_it() -> None:
     made = Reactor()
     made.call_later(600.0, made.stop)
     made.call_soon_threadsafe(made.stop)

@@ -101,7 +101,7 @@ def test_equal_questions_are_asked_once_and_the_answer_is_kept(reactor: Reactor)
      (ValueError("embedded null byte"), "embedded null byte"), (MemoryError(), "MemoryError"),
      (KeyError("bug"), "KeyError")],
 )  # fmt: skip
-def test_work_that_fails_says_why_and_is_tried_again(
+def test_work_that_fails_gives_its_reason_and_is_tried_again(
     reactor: Reactor, error: Exception, words: str
 ) -> None:
     made, failed, answers = Resolver(), list[str](), list[Any]()
@@ -116,7 +116,7 @@ def test_work_that_fails_says_why_and_is_tried_again(
     run_until(reactor, lambda: answers, lambda: answers)
 
 
-def test_what_no_one_waits_for_any_more_is_not_begun(reactor: Reactor) -> None:
+def test_a_lookup_that_all_callers_cancelled_is_not_begun(reactor: Reactor) -> None:
     made, gate, later, answers = Resolver(), Gate(), Gate(), list[Any]()
     later.open.set()
     for number in range(MAX_THREADS):

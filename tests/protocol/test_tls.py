@@ -46,7 +46,7 @@ class Wire:
 
     def __init__(self, master: JobKey, executor: JobKey, master_dials: bool = False) -> None:
         self.reactor = Reactor()
-        self.heard: List[Message] = []
+        self.messages: List[Message] = []
         self.closed: List[str] = []
         self.links: List[Link] = []
         self.recorded = bytearray()
@@ -81,7 +81,7 @@ class Wire:
                 container_id="" if master else CONTAINER,
                 binding=self._keys[master].fingerprint,
             ),
-            lambda _, message: self.heard.append(message),
+            lambda _, message: self.messages.append(message),
             lambda _, reason: self.closed.append(reason),
             handshake_s=50,
         )
@@ -120,7 +120,7 @@ class Wire:
         self._send(sink)
 
     def _send(self, sink: Any) -> None:
-        """Never waits: whoever reads at the other end runs in this thread as well."""
+        """Never waits: the reader at the other end runs in this thread as well."""
         waiting = self._waiting[sink]
         try:
             while waiting:
@@ -137,7 +137,7 @@ class Wire:
         self._watch(sink)
 
     def until(self, condition: Callable[[], object]) -> None:
-        run_until(self.reactor, condition, lambda: (self.heard, self.closed))
+        run_until(self.reactor, condition, lambda: (self.messages, self.closed))
 
     def established(self) -> bool:
         return len(self.links) == 2 and all(link.established for link in self.links)
@@ -167,7 +167,7 @@ def wire() -> Iterator[Callable[..., Wire]]:
 
 
 @pytest.mark.parametrize("master_dials", [False, True])
-def test_the_wire_shows_tls_and_no_word_of_ours(
+def test_the_wire_shows_tls_and_no_message_of_ours(
     key: JobKey, wire: Callable[..., Wire], master_dials: bool
 ) -> None:
     executor = unpack_key(executor_key(pack_key(key), CONTAINER))
@@ -179,7 +179,7 @@ def test_the_wire_shows_tls_and_no_word_of_ours(
         for number in range(20):
             link.send(Heartbeat(number))
         link.send(Noted("info", word + "x" * 500_000))
-    made.until(lambda: len(made.heard) == 42)
+    made.until(lambda: len(made.messages) == 42)
     recorded = bytes(made.recorded)
     assert recorded[0] == 0x16 and recorded[1] == 3, "a TLS handshake comes first"
     assert b"TonY" not in recorded and b"Heartbeat" not in recorded
@@ -187,11 +187,11 @@ def test_the_wire_shows_tls_and_no_word_of_ours(
     assert made.closed == []
 
 
-def test_without_tls_the_words_can_be_read(wire: Callable[..., Wire]) -> None:
+def test_without_tls_messages_can_be_read(wire: Callable[..., Wire]) -> None:
     made = wire(JobKey(SECRET), JobKey(container_key(SECRET, CONTAINER)))
     made.until(made.established)
     made.links[0].send(Heartbeat(5))
-    made.until(lambda: len(made.heard) == 1)
+    made.until(lambda: len(made.messages) == 1)
     assert b'["Heartbeat"' in made.recorded and SECRET not in made.recorded
 
 
@@ -201,7 +201,7 @@ def test_another_certificate_is_refused_before_a_byte_of_ours(
     made = wire(other, unpack_key(executor_key(pack_key(key), CONTAINER)))
     made.until(lambda: len(made.closed) == 2)
     assert any("another certificate than this job's master" in text for text in made.closed)
-    assert made.heard == []
+    assert made.messages == []
 
 
 def test_the_right_certificate_and_a_wrong_secret(key: JobKey, wire: Callable[..., Wire]) -> None:
@@ -215,20 +215,20 @@ def test_one_without_tls_is_refused(key: JobKey, wire: Callable[..., Wire], who:
     plain, secured = JobKey(SECRET), unpack_key(executor_key(pack_key(key), CONTAINER))
     made = wire(plain, secured) if who == "master" else wire(key, plain)
     made.until(lambda: len(made.closed) == 2)
-    assert made.heard == []
+    assert made.messages == []
     assert any(
         "this job has tony.task.tls" in text or "does not speak TonY's" in text
         for text in made.closed
     )
 
 
-def test_the_last_words_are_heard(key: JobKey, wire: Callable[..., Wire]) -> None:
+def test_the_last_messages_arrive(key: JobKey, wire: Callable[..., Wire]) -> None:
     made = wire(key, unpack_key(executor_key(pack_key(key), CONTAINER)))
     made.until(made.established)
     made.links[0].send(Noted("info", "z" * 3_000_000))
     made.links[0].flush_then_close(50)
     made.until(lambda: len(made.closed) == 2)
-    assert [len(word.text) for word in made.heard] == [3_000_000]  # type: ignore[union-attr]
+    assert [len(word.text) for word in made.messages] == [3_000_000]  # type: ignore[union-attr]
 
 
 def test_the_secret_file(key: JobKey) -> None:
@@ -285,7 +285,7 @@ class TestMakingIt:
             tlskey.with_tls(SECRET)
 
 
-def test_who_does_not_ask_for_it_does_not_load_it() -> None:
+def test_a_job_without_tls_does_not_load_ssl() -> None:
     root = Path(__file__).resolve().parents[2]
     code = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
@@ -299,7 +299,7 @@ def test_who_does_not_ask_for_it_does_not_load_it() -> None:
     assert not {"ssl", "_ssl", "hashlib", "tempfile"} & set(done.stdout.split())
 
 
-def test_a_python_without_ssl_is_told(key: JobKey, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_ssl_is_an_error(key: JobKey, monkeypatch: pytest.MonkeyPatch) -> None:
     import tony_core.protocol
 
     monkeypatch.delattr(tony_core.protocol, "tls", raising=False)
@@ -309,7 +309,7 @@ def test_a_python_without_ssl_is_told(key: JobKey, monkeypatch: pytest.MonkeyPat
         transport_factory(key, master=True)
 
 
-def test_nothing_waits_for_a_peer_that_says_nothing(key: JobKey) -> None:
+def test_a_silent_peer_blocks_nothing(key: JobKey) -> None:
     """Before its peer's first word a link must not ask the reactor to be called all the time."""
     reactor = Reactor()
     ours, theirs = socket.socketpair()

@@ -58,7 +58,7 @@ class TestLocks:
         assert one.take(1, ["b", "c"]) == ["b"]
         assert other.take(2, ["a", "c"]) == ["a", "c"]
 
-    def test_a_folder_of_somebody_else(self, tmp_path: Path) -> None:
+    def test_a_folder_of_another_user(self, tmp_path: Path) -> None:
         (tmp_path / "mine").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "mine")
         with pytest.raises(GpuLockError, match="not a folder of this user"):
@@ -134,7 +134,7 @@ class TestExecutor:
         ended = master.expect(Ended)
         assert ended.cause == "gpus"
         assert "2 GPUs asked for, and node 127.0.0.1 shows 1" in ended.message
-        assert not master.said(Ready)
+        assert not master.received(Ready)
 
     def test_one_that_fails(
         self, master: Master, executor: Executor, nvidia_smi: Callable[..., Path]
@@ -153,8 +153,8 @@ class TestExecutor:
             pytest.skip("this machine has one")
         prepare(master, 1)
         master.expect(Ready)
-        assert not master.said(Ended)
-        (noted,) = master.said(Noted)
+        assert not master.received(Ended)
+        (noted,) = master.received(Noted)
         assert (noted.level, noted.once) == ("warning", gpu_allocation.UNCOUNTED)
         assert "a GPU asked for on node 127.0.0.1, and not counted" in noted.text
         assert "no nvidia-smi" in noted.text
@@ -173,11 +173,11 @@ class TestExecutor:
         launch()
         prepare(master, 2)
         master.expect(Ready)
-        (noted,) = master.said(Noted)
+        (noted,) = master.received(Noted)
         assert "2 GPUs asked for on node 127.0.0.1, and not counted" in noted.text
         assert f"{tool} cannot be run" in noted.text
 
-    def test_as_many_as_asked_for_are_left_alone(
+    def test_as_many_as_asked_for_are_not_restricted(
         self,
         master: Master,
         launch: Callable[..., Executor],
@@ -240,7 +240,7 @@ class TestExecutor:
         assert not (tmp_path / "locks").exists()
 
     @pytest.mark.parametrize("visible", ["GPU-00,GPU-55", "0,2"])
-    def test_the_schedulers_own_choice_is_looked_at(
+    def test_the_schedulers_own_choice_is_checked(
         self,
         master: Master,
         launch: Callable[..., Executor],
@@ -256,14 +256,14 @@ class TestExecutor:
         assert "2 GPUs asked for, and node 127.0.0.1 shows 1" in ended.message
         assert f"(CUDA_VISIBLE_DEVICES={visible})" in ended.message
 
-    def test_a_choice_that_nobody_can_look_at_stands_without_a_word(
+    def test_a_choice_that_cannot_be_checked_stands_without_a_warning(
         self, master: Master, launch: Callable[..., Executor], tmp_path: Path
     ) -> None:
         master.welcome["gpu_exec_path"] = str(tmp_path / "no-such-program")
         launch(env={"CUDA_VISIBLE_DEVICES": "0"})
         prepare(master, 1)
         master.expect(Ready)
-        assert not master.said(Noted) and not master.said(Ended)
+        assert not master.received(Noted) and not master.received(Ended)
 
     def test_a_gpu_in_slices_may_be_named_as_a_whole(
         self, master: Master, launch: Callable[..., Executor], nvidia_smi: Callable[..., Path]
@@ -302,20 +302,20 @@ class TestWaiting:
     """In this process: with short deadlines."""
 
     def answers(self, master: Master, check: gpu_allocation.GpuAllocation, asked: int) -> str:
-        said: List[str] = []
-        check.allocate(asked, said.append)
+        problems: List[str] = []
+        check.allocate(asked, problems.append)
 
         def reap() -> bool:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return bool(said)
+                return bool(problems)
             if pid:
                 check.reaped(pid, os.waitstatus_to_exitcode(status))
-            return bool(said)
+            return bool(problems)
 
         master.until(reap)
-        return said[0]
+        return problems[0]
 
     def check(self, master: Master, tmp_path: Path, script: Path) -> gpu_allocation.GpuAllocation:
         env = {"PATH": "/usr/bin:/bin", "TONY_GPU_LOCKS": str(tmp_path / "locks")}
@@ -334,9 +334,9 @@ class TestWaiting:
         check = self.check(master, tmp_path, nvidia_smi(0, "exec sleep 300"))
         assert "did not answer within 0.1 s" in self.answers(master, check, 1)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, 0)  # it was killed, and is nobody's any more
+            os.waitpid(-1, 0)  # it was killed
 
-    def test_others_that_do_not_let_go(
+    def test_locks_that_others_keep(
         self,
         master: Master,
         tmp_path: Path,
@@ -350,7 +350,7 @@ class TestWaiting:
         complaint = self.answers(master, check, 2)
         assert complaint.startswith("node node1 has 2 GPUs, and other containers of TonY held")
 
-    def test_another_that_ends_in_time(
+    def test_locks_that_are_released_in_time(
         self, master: Master, tmp_path: Path, nvidia_smi: Callable[..., Path]
     ) -> None:
         other = GpuLocks(str(tmp_path / "locks"))
@@ -363,7 +363,7 @@ class TestWaiting:
         assert other.take(3, ["GPU-00", "GPU-11", "GPU-22"])
 
 
-def test_the_field_is_left_out_where_nobody_asks() -> None:
+def test_the_field_is_left_out_without_gpus() -> None:
     from tony_core.protocol.codec import encode
 
     assert "gpus" not in json.loads(encode(Prepare("worker:0", 0, ["main"])))[1]

@@ -51,7 +51,7 @@ class TestOnTheNode:
             ]
         assert (hadoop / "calls").read_text() == "classpath --glob\n"
 
-    def test_what_the_job_says_stands_before_it(
+    def test_the_jobs_own_classpath_comes_first(
         self, master: Master, launch: Callable[..., Executor], hadoop: Path
     ) -> None:
         executor = launch(env=self.environment(hadoop))
@@ -81,7 +81,7 @@ class TestOnTheNode:
         master.prepare()  # the barrier does not
         master.send(Start(0, SHOW, {}))
         master.wait(0.1)
-        assert not master.said(Ended)
+        assert not master.received(Ended)
         gate.touch()
         assert master.expect(Ended).exit_code == 0
         assert executor.log("stdout").startswith("/a.jar|")
@@ -105,7 +105,7 @@ class TestOnTheNode:
         assert shown(master, executor)[0] == ""
         assert "exit code 1" in executor.log("executor.log")
         assert "JAVA_HOME is not set" in executor.log("hadoop.log")
-        assert not master.said(Noted)
+        assert not master.received(Noted)
 
 
 class TestTheJobsOwn:
@@ -140,11 +140,13 @@ class TestTheJobsOwn:
             f"{lib}/a.jar:{lib}/b.jar",
         )
 
-    def test_one_without_its_script_is_told(self, master: Master, executor: Executor) -> None:
+    def test_an_archive_without_the_script_is_a_warning(
+        self, master: Master, executor: Executor
+    ) -> None:
         (executor.work / ".tony-hadoop").mkdir()
         master.prepare()
         shown(master, executor)
-        (noted,) = master.said(Noted)
+        (noted,) = master.received(Noted)
         assert "holds no bin/hadoop" in noted.text
 
 

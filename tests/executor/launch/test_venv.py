@@ -105,7 +105,9 @@ class TestVenv:
         note = master.expect(Noted).text
         assert ("is not on this node" if is_broken else f"the venv's folder {top}") in note
 
-    def test_a_node_without_that_version_says_so(self, master: Master, executor: Executor) -> None:
+    def test_a_node_without_that_version_is_an_error(
+        self, master: Master, executor: Executor
+    ) -> None:
         self.make(executor, "/opt/away/bin", "3.99", "/opt/away/bin/python3.99")
         master.expect(Register)
         master.send(Prepare("worker:0", 0, ["main"]))
@@ -132,7 +134,7 @@ def test_an_overlay_that_was_not_finished_is_made_anew(tmp_path: Path) -> None:
     assert os.access(overlay / "bin" / "python", os.X_OK)
 
 
-def test_a_venv_without_a_bin_is_said(tmp_path: Path) -> None:
+def test_a_venv_without_a_bin_is_noted(tmp_path: Path) -> None:
     (tmp_path / "venv" / "inner").mkdir(parents=True)
     found = venv.find(str(tmp_path), str(tmp_path / "o"), "")
     assert found is not None and "no folder bin" in found.note

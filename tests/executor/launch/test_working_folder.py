@@ -95,7 +95,7 @@ class TestFolder:
         self, master: Master, executor: Executor
     ) -> None:
         master.run_program("touch mine; exit 1")
-        master.heard.clear()
+        master.messages.clear()
         master.send(Prepare("worker:0", 0, ["main"]))
         master.expect(Ready, session=0)
         master.send(Start(0, "pwd; ls", {}))

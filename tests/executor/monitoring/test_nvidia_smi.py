@@ -32,7 +32,7 @@ class TestGpus:
         master.prepare()
         master.start("sleep 60")
         found = master.until(
-            lambda: [m for m in master.said(Measured) if "gpu_percent" in m.values][:1]
+            lambda: [m for m in master.received(Measured) if "gpu_percent" in m.values][:1]
         )[0]
         assert found.values["gpu_percent"] == 75
         assert found.values["gpu_memory_mb"] == 4000
@@ -53,7 +53,7 @@ class TestGpus:
         launch(env={"CUDA_VISIBLE_DEVICES": visible})
         master.prepare()
         master.start("sleep 60")
-        master.until(lambda: len(master.said(Measured)) > 2)
+        master.until(lambda: len(master.received(Measured)) > 2)
         assert not (tmp_path / "asked").exists()
 
     def test_one_that_hangs_holds_nothing_up(
@@ -64,11 +64,11 @@ class TestGpus:
         executor = launch(env={"CUDA_VISIBLE_DEVICES": "0"})
         master.prepare()
         master.start("sleep 60")
-        master.until(lambda: len(master.said(Measured)) > 4)
+        master.until(lambda: len(master.received(Measured)) > 4)
         assert master.stop().clean
         assert master.shut_down(executor) == 0
 
-    def test_what_it_says(self) -> None:
+    def test_its_output_is_parsed(self) -> None:
         assert parse("") == {}
         assert parse("No devices were found\n") == {}
         assert parse("[N/A], 5, 10\n")["gpu_memory_mb"] == 5

@@ -25,7 +25,7 @@ class World:
         self.listens = False
         self.answers = True
         self.pauses: List[float] = []
-        self.said: List[Tuple[int, str]] = []
+        self.served: List[Tuple[int, str]] = []
         self.warnings: List[str] = []
         self.asked: List[str] = []
         self._timer = Timer()
@@ -37,7 +37,7 @@ class World:
             7,
             "node1",
             6006,
-            lambda port, message: self.said.append((port, message)),
+            lambda port, message: self.served.append((port, message)),
             self.warnings.append,
         )
 
@@ -64,19 +64,19 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
 
 
-def test_it_comes_and_goes(world: World) -> None:
+def test_a_server_is_reported_and_withdrawn(world: World) -> None:
     world.look(3)
-    assert world.said == [] and world.asked == []
+    assert world.served == [] and world.asked == []
     world.listens = True
     world.look(3)
-    assert world.said == [(6006, "")] and world.asked == ["node1:6006"]
+    assert world.served == [(6006, "")] and world.asked == ["node1:6006"]
     world.listens = False
     world.look()
     world.listens = True
     world.look()
-    assert world.said == [(6006, ""), (0, ""), (6006, "")]
+    assert world.served == [(6006, ""), (0, ""), (6006, "")]
     world.server.close()
-    assert world.said[-1] == (0, "") and world._timer.cancelled
+    assert world.served[-1] == (0, "") and world._timer.cancelled
     assert world.warnings == []
 
 
@@ -85,14 +85,14 @@ def test_at_another_address_is_one_warning(world: World) -> None:
     world.look(3)
     (text,) = world.warnings
     assert "TB_PORT (6006)" in text and "--host node1" in text and "--bind_all" in text
-    assert world.said == []
+    assert world.served == []
     world.answers = True  # it was only slow
     world.look()
-    assert world.said == [(6006, "")]
+    assert world.served == [(6006, "")]
 
 
 def test_it_is_looked_for_less_and_less_often(world: World) -> None:
     world.look(20)
     assert world.pauses == sorted(world.pauses) and world.pauses[-1] == LONGEST_PAUSE_S
     world.server.close()
-    assert world.said == []
+    assert world.served == []

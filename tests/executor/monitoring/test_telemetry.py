@@ -31,7 +31,7 @@ class TestMeasures:
         def whole() -> List[Measured]:
             return [
                 found
-                for found in master.said(Measured)
+                for found in master.received(Measured)
                 if all(found.values[name] >= value for name, value in least.items())
             ]
 
@@ -41,9 +41,9 @@ class TestMeasures:
         self, master: Master, executor: Executor
     ) -> None:
         master.run_program("exit 0")
-        master.heard.clear()
-        master.until(lambda: len(master.said(Heartbeat)) > 4)
-        assert not master.said(Measured)
+        master.messages.clear()
+        master.until(lambda: len(master.received(Heartbeat)) > 4)
+        assert not master.received(Measured)
 
 
 class TestReports:
@@ -58,13 +58,13 @@ class TestReports:
         (executor.work / "train.py").write_text(code)
         ended = master.run_program("python3 train.py")
         assert ended.exit_code == 0, ended
-        reported = master.said(Reported)
+        reported = master.received(Reported)
         assert len(reported) >= 2
         assert reported[-1].progress == 1.0
         assert reported[-1].metrics["accuracy"] == 0.9
         assert [m.step for m in reported if m.step is not None][-1] == 19
-        # All of it is said before the end.
-        assert master.heard.index(reported[-1]) < master.heard.index(ended)
+        # All of it is sent before the end.
+        assert master.messages.index(reported[-1]) < master.messages.index(ended)
 
     def write(self, path: Path, text: str) -> None:
         with path.open("a") as file:

@@ -99,9 +99,9 @@ class TestTensorBoard:
             "port": "tensorboard",
         }
 
-    def begin(self, master: Master, session: int = 0, **said: Any) -> Any:
+    def begin(self, master: Master, session: int = 0, **settings: Any) -> Any:
         ready = master.prepare(session, ports=["main", "tensorboard"])
-        master.start("sleep 300", session, tensorboard=said)
+        master.start("sleep 300", session, tensorboard=settings)
         return ready
 
     def page(self, port: int, path: str = "/", host: str = "127.0.0.1") -> str:
@@ -123,7 +123,7 @@ class TestTensorBoard:
             self.page(serving.port)
 
     @pytest.mark.parametrize("node", ["127.0.1.1", "localhost"])
-    def test_it_answers_where_the_master_was_told_that_the_node_is(
+    def test_it_listens_at_the_nodes_address(
         self, master: Master, launch: Callable[..., Executor], python: Path, node: str
     ) -> None:
         launch(env={"TONY_NODE": node})
@@ -137,12 +137,12 @@ class TestTensorBoard:
         self.begin(master, **self.wanted(python))
         master.expect(Serving)
         assert master.shut_down(executor, grace_s=5.0) == 0
-        assert [message.message for message in master.said(Serving)] == ["", ""]
-        assert master.said(Serving)[-1].port == 0
-        assert not master.said(Noted)
+        assert [message.message for message in master.received(Serving)] == ["", ""]
+        assert master.received(Serving)[-1].port == 0
+        assert not master.received(Noted)
         assert (self.package / "ended").read_text() == "by TERM"
 
-    def test_one_that_does_not_hear_term_is_killed(
+    def test_one_that_ignores_term_is_killed(
         self, master: Master, executor: Executor, python: Path
     ) -> None:
         (self.package / "deaf").touch()
@@ -159,12 +159,12 @@ class TestTensorBoard:
         master.expect(Serving)
         assert master.stop().clean
         self.begin(master, session=1, **{**self.wanted(python), "log_dir": "/other"})
-        master.until(lambda: len(master.said(Serving)) == 3)
-        assert [message.message for message in master.said(Serving)] == ["", "", ""]
-        port = master.said(Serving)[-1].port
+        master.until(lambda: len(master.received(Serving)) == 3)
+        assert [message.message for message in master.received(Serving)] == ["", "", ""]
+        port = master.received(Serving)[-1].port
         assert port == first.ports["tensorboard"]
         assert self.page(port) == "/other"
-        assert not master.said(Noted)
+        assert not master.received(Noted)
 
     def test_it_stays_over_a_warm_restart(
         self, master: Master, executor: Executor, python: Path
@@ -176,7 +176,7 @@ class TestTensorBoard:
         ready = self.begin(master, session=1, **self.wanted(python))
         assert ready.ports["tensorboard"] == port
         assert ready.ports["main"] != port
-        master.until(lambda: len(master.said(Serving)) == 2)
+        master.until(lambda: len(master.received(Serving)) == 2)
         assert (self.package / "starts").read_text().count("\n") == 1
 
     def test_it_is_started_again_when_it_dies(
@@ -187,8 +187,8 @@ class TestTensorBoard:
         with pytest.raises(OSError):
             self.page(ready.ports["tensorboard"], "/die")
         master.expect(Serving, port=0)
-        master.until(lambda: len(master.said(Serving, port=ready.ports["tensorboard"])) == 2)
-        assert not master.said(Ended)
+        master.until(lambda: len(master.received(Serving, port=ready.ports["tensorboard"])) == 2)
+        assert not master.received(Ended)
 
     def test_one_that_always_fails_is_started_later_and_gates_nothing(
         self, master: Master, executor: Executor, python: Path
@@ -199,13 +199,13 @@ class TestTensorBoard:
         master.until(lambda: broken.read_text().count("\n") >= 2)
         first, second = map(float, broken.read_text().split()[:2])
         assert second - first > 0.9 * FIRST_BACKOFF_S
-        assert not master.said(Ended)
+        assert not master.received(Ended)
 
-    def test_nobody_has_it(self, master: Master, executor: Executor) -> None:
+    def test_no_interpreter_has_it(self, master: Master, executor: Executor) -> None:
         self.begin(master, **self.wanted("/nowhere/python", sys.executable + "-no"))
         noted = master.expect(Noted, level="warning")
         assert "put tensorboard into the job's environment" in noted.text
-        assert not master.said(Ended)
+        assert not master.received(Ended)
 
     def test_as_a_role_of_its_own(self, master: Master, executor: Executor, python: Path) -> None:
         ready = master.prepare(ports=["main", "tensorboard"])
@@ -217,7 +217,9 @@ class TestTensorBoard:
             self.page(serving.port, "/die")
         assert master.expect(Ended).exit_code == 5
 
-    def test_as_a_role_where_nobody_has_it(self, master: Master, executor: Executor) -> None:
+    def test_as_a_role_where_no_interpreter_has_it(
+        self, master: Master, executor: Executor
+    ) -> None:
         master.prepare(ports=["main", "tensorboard"])
         master.send(Start(0, "tony:tensorboard", {}, tensorboard=self.wanted("/nowhere")))
         ended = master.expect(Ended)
@@ -244,7 +246,7 @@ class TestTensorBoard:
         assert serving.port not in (0, ready.ports["tensorboard"])
         assert self.page(serving.port) == "/logs/of/the/job"
         assert f"TensorBoard is started at port {serving.port}" in executor.log("executor.log")
-        assert not master.said(Ended), "its port is not one that peers use"
+        assert not master.received(Ended), "its port is not one that peers use"
 
     @needs_root
     def test_another_user_at_the_port_of_a_role_that_is_tensorboard(
@@ -257,7 +259,7 @@ class TestTensorBoard:
             ended = master.expect(Ended)
             stranger.kill()
         assert ended.cause == "address-in-use"
-        assert not master.said(Serving)
+        assert not master.received(Serving)
 
     def test_one_that_the_program_opens_itself(self, master: Master, executor: Executor) -> None:
         """By a process below it, at TB_PORT; it goes with the program."""
@@ -277,7 +279,7 @@ class TestTensorBoard:
         assert master.expect(Serving) == Serving("tensorboard", port)
         gate.write_text("end\n")
         assert master.expect(Ended).exit_code == 3
-        assert master.said(Serving)[-1] == Serving("tensorboard", 0)
+        assert master.received(Serving)[-1] == Serving("tensorboard", 0)
 
     @pytest.mark.frameworks
     def test_the_real_one(

@@ -43,9 +43,9 @@ def masters() -> Iterator[Callable[..., Master]]:
 
 def test_heartbeats(master: Master, executor: Executor) -> None:
     master.expect(Register)
-    master.until(lambda: len(master.said(Heartbeat)) >= 5)
+    master.until(lambda: len(master.received(Heartbeat)) >= 5)
     beats = [
-        at for at, m in zip(master.times, master.heard, strict=True) if isinstance(m, Heartbeat)
+        at for at, m in zip(master.times, master.messages, strict=True) if isinstance(m, Heartbeat)
     ]
     assert 0.1 < (beats[-1] - beats[0]) / (len(beats) - 1) < 0.5
 
@@ -80,7 +80,7 @@ def test_a_master_with_another_secret_is_none(
     false.until(executor.ended)
     assert executor.wait() == 65
     assert "does not know this job's secret" in executor.log("executor.log")
-    assert not false.heard
+    assert not false.messages
 
 
 def test_training_is_not_disturbed_by_a_new_master(
@@ -105,7 +105,7 @@ def test_a_next_master_calls(
     master: Master, executor: Executor, masters: Callable[..., Master]
 ) -> None:
     ready = master.prepare()
-    port = master.said(Register)[0].listen_port
+    port = master.received(Register)[0].listen_port
     second = masters(attempt=2)
     second.call(port)
     register = second.expect(Register)
@@ -138,32 +138,32 @@ def test_an_older_master_is_not_obeyed(
     launch(master=second.address)
     second.prepare()
     second.start("sleep 300")
-    port = second.said(Register)[0].listen_port
+    port = second.received(Register)[0].listen_port
     old = masters(attempt=1)
     old.call(port)
     old.expect(Register)
     old.until(lambda: old.closed)
     second.wait(0.3)
-    assert not second.said(Ended) and not second.closed
+    assert not second.received(Ended) and not second.closed
 
 
-def test_words_before_the_welcome_are_not_obeyed(
+def test_messages_before_the_welcome_are_ignored(
     master: Master, executor: Executor, masters: Callable[..., Master]
 ) -> None:
     master.prepare()
     master.start("sleep 300")
     rude = masters()
     rude.welcomes = False
-    rude.call(master.said(Register)[0].listen_port)
+    rude.call(master.received(Register)[0].listen_port)
     rude.expect(Register)
     rude.send(Stop(0, 0.0))
     rude.send(Prepare("worker:1", 7, ["main"]))
     rude.send(Shutdown(0.0, "rude"))
     master.wait(0.5)
-    assert not master.said(Ended) and not executor.ended()
+    assert not master.received(Ended) and not executor.ended()
 
 
-def test_a_stranger_at_the_door(master: Master, executor: Executor) -> None:
+def test_a_peer_without_the_secret_is_refused(master: Master, executor: Executor) -> None:
     register = master.expect(Register)
     with socket.create_connection(("127.0.0.1", register.listen_port)) as sock:
         sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -172,7 +172,7 @@ def test_a_stranger_at_the_door(master: Master, executor: Executor) -> None:
     assert master.run_program("exit 0").exit_code == 0
 
 
-def test_many_strangers_at_the_door(master: Master, executor: Executor) -> None:
+def test_many_peers_without_the_secret_are_refused(master: Master, executor: Executor) -> None:
     register = master.expect(Register)
     socks = [socket.create_connection(("127.0.0.1", register.listen_port)) for _ in range(50)]
     try:
@@ -182,7 +182,9 @@ def test_many_strangers_at_the_door(master: Master, executor: Executor) -> None:
             sock.close()
 
 
-def test_a_job_that_does_not_know_us_sends_us_away(master: Master, executor: Executor) -> None:
+def test_a_job_that_does_not_know_the_container_shuts_it_down(
+    master: Master, executor: Executor
+) -> None:
     master.welcomes = False
     master.expect(Register)
     master.send(Shutdown(0.0, "this job has no such container"))
@@ -204,7 +206,7 @@ def test_a_lost_master_means_the_end_after_a_while(master: Master, executor: Exe
 def test_a_silent_master_is_a_lost_one(master: Master, executor: Executor) -> None:
     master.welcome["silence_s"] = 0.6
     master.prepare()
-    master.until(lambda: len(master.said(Register)) == 2)  # called anew
+    master.until(lambda: len(master.received(Register)) == 2)  # called anew
     assert any("closed" in reason for reason in master.closed)
 
 
@@ -214,7 +216,7 @@ def test_an_unacknowledged_end_is_in_the_next_register(
     master.acknowledges = False
     master.run_program("echo why >&2; exit 9")
     second = masters(attempt=2)
-    second.call(master.said(Register)[0].listen_port)
+    second.call(master.received(Register)[0].listen_port)
     register = second.expect(Register)
     assert register.phase == "ended"
     assert register.ended is not None
@@ -239,7 +241,7 @@ def test_an_end_while_there_is_no_master(
     assert register.ran_s == register.ended["duration_s"] > 0
 
 
-def test_a_new_master_hears_the_newest_report(
+def test_a_new_master_gets_the_newest_report(
     master: Master, executor: Executor, masters: Callable[..., Master]
 ) -> None:
     master.prepare()
@@ -248,34 +250,34 @@ def test_a_new_master_hears_the_newest_report(
     )
     master.expect(Reported)
     second = masters(attempt=2)
-    second.call(master.said(Register)[0].listen_port)
+    second.call(master.received(Register)[0].listen_port)
     assert second.expect(Reported) == Reported(0, 0.5, {"a": 1.0}, None)
-    assert second.said(Register)[0].ran_s > 0
+    assert second.received(Register)[0].ran_s > 0
 
 
 def test_no_registry_timeout_of_a_ready_task(master: Master, executor: Executor) -> None:
     master.welcome["registry_timeout_s"] = 0.6
     master.prepare()
     master.wait(1.5)
-    assert not master.said(Ended)
+    assert not master.received(Ended)
     assert master.run_program("exit 0").exit_code == 0
 
 
-def test_the_registry_timeout_of_an_executor_nobody_wants(
+def test_the_registry_timeout_of_an_executor_without_a_task(
     master: Master, executor: Executor
 ) -> None:
     master.welcome["registry_timeout_s"] = 0.5
     master.expect(Register)
     assert master.until(executor.ended) == [67]
-    assert "assigned no task within 0.5 s" in master.said(Noted)[0].text
-    assert master.said(Stopped)
+    assert "assigned no task within 0.5 s" in master.received(Noted)[0].text
+    assert master.received(Stopped)
 
 
-def test_prepare_said_again_is_answered_again(master: Master, executor: Executor) -> None:
+def test_prepare_sent_again_is_answered_again(master: Master, executor: Executor) -> None:
     first = master.prepare()
     master.send(Prepare("worker:0", 0, ["main"]))
-    master.until(lambda: len(master.said(Ready)) == 2)
-    assert master.said(Ready) == [first, first]
+    master.until(lambda: len(master.received(Ready)) == 2)
+    assert master.received(Ready) == [first, first]
 
 
 def successor(folder: Path, code: str) -> str:
@@ -296,7 +298,7 @@ class TestSuccessor:
         master.prepare()
         running = master.start("sleep 300")
         assert not (tmp_path / "calls").exists()
-        port = master.said(Register)[0].listen_port
+        port = master.received(Register)[0].listen_port
         master.listener.close()
         master.links[0].close()
         deadline = time.monotonic() + 10
@@ -308,7 +310,7 @@ class TestSuccessor:
         assert (tmp_path / "calls").read_text() == "call\ncall\n"
         assert alive(running.pid)
         master.call(port)
-        master.until(lambda: len(master.said(Register)) == 2)
+        master.until(lambda: len(master.received(Register)) == 2)
         assert master.shut_down(executor) == 0
 
     def test_when_no_master_will_come_it_ends(

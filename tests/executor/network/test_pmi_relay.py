@@ -79,7 +79,7 @@ def rank(service: PmiService, container: _Container) -> Iterator[_Rank]:
     made.close()
 
 
-def test_words_pass_through(rank: _Rank) -> None:
+def test_commands_and_answers_pass_through(rank: _Rank) -> None:
     (name,) = rank.exchange("cmd=get_my_kvsname")
     space = name.partition("kvsname=")[2]
     assert rank.exchange(f"cmd=put kvsname={space} key=a value=b") == [
@@ -100,21 +100,23 @@ def test_without_the_master_a_rank_can_still_finish(
     assert container.logged == ["the PMI server is gone; the rank may still finish"]
 
 
-def test_who_waits_when_the_master_dies_is_answered(service: PmiService, rank: _Rank) -> None:
+def test_a_rank_that_waits_when_the_master_dies_is_answered(
+    service: PmiService, rank: _Rank
+) -> None:
     rank.sock.sendall(b"cmd=barrier_in\n")  # the other rank is not there
     time.sleep(0.1)
     service.close()
     assert rank.file.readline() == b"cmd=barrier_out\n"
 
 
-def test_without_the_master_nobody_gets_through_mpi_init(service: PmiService, rank: _Rank) -> None:
+def test_without_the_master_no_rank_gets_through_mpi_init(service: PmiService, rank: _Rank) -> None:
     service.close()
     (answer,) = rank.exchange("cmd=get kvsname=k key=a")
     assert answer.startswith("cmd=get_result rc=-1")
     assert rank.exchange("cmd=get_maxes") == [""]
 
 
-def test_an_abort_that_nobody_hears_ends_the_line(service: PmiService, rank: _Rank) -> None:
+def test_an_abort_without_a_master_closes_the_connection(service: PmiService, rank: _Rank) -> None:
     service.close()
     assert rank.exchange("cmd=abort exitcode=3") == [""]
 
@@ -171,7 +173,7 @@ def test_mpich_outlives_the_master(
     assert [each.returncode for each in ranks] == [0, 0]
 
 
-def test_a_rank_that_meets_a_bug_of_ours_loses_its_line_and_no_more(
+def test_an_error_of_ours_closes_only_the_ranks_connection(
     container: _Container, service: PmiService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traces: List[str] = []

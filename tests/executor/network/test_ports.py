@@ -289,9 +289,7 @@ class TestPorts:
             sock.bind((address, port))
             sock.listen()
 
-    def test_nobody_else_takes_a_port_that_is_held(
-        self, master: Master, executor: Executor
-    ) -> None:
+    def test_no_other_process_takes_a_held_port(self, master: Master, executor: Executor) -> None:
         port = master.prepare().ports["main"]
         with socket.socket() as sock, pytest.raises(OSError, match="in use"):
             sock.bind(("", port))

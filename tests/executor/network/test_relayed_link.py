@@ -1,4 +1,4 @@
-"""A stranger without the secret between two executors: neither takes the other for its master."""
+"""A relay without the secret between two executors: neither takes the other for its master."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tony_core.protocol.channel import HELLO_SIZE, PROOF_SIZE
 
 
 class Relay:
-    """Takes the master's place at a port, and passes what comes on to wherever it is led."""
+    """Takes the master's place at a port, and passes on what comes to another port."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -31,8 +31,8 @@ class Relay:
 
 
 def carry(one: socket.socket, other: socket.socket, within_s: float) -> List[bytes]:
-    """Pass on what each says to the other until one of them hangs up; what each has said."""
-    said: Dict[socket.socket, bytearray] = {one: bytearray(), other: bytearray()}
+    """Pass bytes both ways until one end closes; returns the bytes of each."""
+    sent: Dict[socket.socket, bytearray] = {one: bytearray(), other: bytearray()}
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         for sock in select.select([one, other], [], [], 0.05)[0]:
@@ -42,13 +42,13 @@ def carry(one: socket.socket, other: socket.socket, within_s: float) -> List[byt
             except OSError:
                 data = b""
             if not data:
-                return [bytes(text) for text in said.values()]
-            said[sock] += data
-    pytest.fail(f"they went on speaking for {within_s} s: {said}")
+                return [bytes(text) for text in sent.values()]
+            sent[sock] += data
+    pytest.fail(f"neither end closed within {within_s} s: {sent}")
 
 
 def until_listening(executor: Executor) -> int:
-    """The port at which it would hear a next master."""
+    """The port at which the executor accepts a next master."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
         found = listening_ports(session_of(executor.pid))
@@ -65,7 +65,7 @@ def relay() -> Iterator[Relay]:
     made.close()
 
 
-def test_an_executor_is_led_to_another_executor(tmp_path: Path, relay: Relay) -> None:
+def test_a_relay_to_another_executor_gets_no_register(tmp_path: Path, relay: Relay) -> None:
     one = Executor(tmp_path, relay.address, name="container_1")
     other = Executor(tmp_path, relay.address, name="container_2")
     try:
@@ -75,23 +75,23 @@ def test_an_executor_is_led_to_another_executor(tmp_path: Path, relay: Relay) ->
         port = until_listening(other)
         caller = called[one]
         with socket.create_connection(("127.0.0.1", port), 20) as answering:
-            said = carry(caller, answering, within_s=30)
+            sent = carry(caller, answering, within_s=30)
         for sock in called.values():
             sock.close()
         # A Register would be more: it goes to a master, and to no other.
-        assert all(len(text) <= HELLO_SIZE + PROOF_SIZE for text in said), said
+        assert all(len(text) <= HELLO_SIZE + PROOF_SIZE for text in sent), sent
     finally:
         one.close()
         other.close()
 
 
-def test_an_executor_is_led_to_itself(tmp_path: Path, relay: Relay) -> None:
+def test_a_relay_back_to_the_executor_gets_no_register(tmp_path: Path, relay: Relay) -> None:
     executor = Executor(tmp_path, relay.address)
     try:
         with relay.caller() as caller:
             port = until_listening(executor)
             with socket.create_connection(("127.0.0.1", port), 20) as answering:
-                said = carry(caller, answering, within_s=30)
-        assert all(len(text) <= HELLO_SIZE + PROOF_SIZE for text in said), said
+                sent = carry(caller, answering, within_s=30)
+        assert all(len(text) <= HELLO_SIZE + PROOF_SIZE for text in sent), sent
     finally:
         executor.close()
