@@ -47,7 +47,7 @@ def check_completion(state: State) -> None:
 # ------------------------------------------------------------------ the chief
 
 
-def follow_chief(state: State) -> None:
+def begin_chief_grace(state: State) -> None:
     """Give the other tasks their grace: the chief has succeeded."""
     state.chief_succeeded = False
     if state.chief_done:

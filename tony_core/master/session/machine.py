@@ -11,7 +11,7 @@ and feeds their results back as events. So a thousand failures can be tried in a
 A *job* is a row of *sessions*. A session is one gang over one cluster spec: its waves are
 released in the order of their dependencies (:mod:`.startup`), its programs run until all tracked
 tasks have succeeded (:mod:`.completion`) or the first fatal failure (:mod:`.task_ends`); then it
-settles, the root cause is named, a budget pays, the programs are cleared away and the next session
+settles, the root cause is named, a budget pays, the programs are ended and the next session
 begins (:mod:`.recovery`); or the job ends (:mod:`.shutdown`). Roles that others depend on, and
 tasks of FCFS jobs, keep their success over sessions: they are done, and their containers go back.
 
@@ -158,7 +158,7 @@ REPORTS: Mapping[Type[Any], Callable[[State, str, Any], None]] = {
 
 
 class Rule(NamedTuple):
-    """What follows by itself wherever its condition holds; acting makes the condition false."""
+    """An action for wherever a condition holds; acting makes the condition false."""
 
     phases: Tuple[Phase, ...]
     holds: Callable[[State], object]
@@ -177,14 +177,14 @@ RULES: Tuple[Rule, ...] = (
     Rule(_OPEN, lambda state: state.unhandled.granted, startup.launch_executors),
     Rule(_OPEN, lambda state: state.unhandled.registered, startup.prepare_registered),
     Rule(_RUNNING, lambda state: state.unhandled.ended_tasks, task_ends.judge_ends),
-    Rule(_RUNNING, lambda state: state.unhandled.service_failures, task_ends.fail_aborted),
+    Rule(_RUNNING, lambda state: state.unhandled.service_failures, task_ends.fail_for_services),
     Rule(_OPEN, lambda state: state.unhandled.ready, startup.start_ready_tasks),
-    Rule((P.ADOPTING,), takeover.may_begin, recovery.begin_job),
+    Rule((P.ADOPTING,), takeover.may_begin_job, recovery.begin_job),
     Rule((P.ADOPTING,), takeover.is_registration_over, takeover.stop_unregistered),
-    Rule((P.ADOPTING,), takeover.is_adopted, takeover.resume_session),
+    Rule((P.ADOPTING,), takeover.may_resume, takeover.resume_session),
     Rule((P.ACTIVE,), startup.is_wave_due, startup.release_wave),
     Rule((P.ACTIVE,), elastic.should_stop_growing, elastic.stop_growing),
-    Rule((P.ACTIVE,), lambda state: state.chief_succeeded, completion.follow_chief),
+    Rule((P.ACTIVE,), lambda state: state.chief_succeeded, completion.begin_chief_grace),
     Rule((P.ACTIVE,), lambda state: state.restarts.cancelled, completion.cancel_task_restarts),
     Rule(_RUNNING, lambda state: state.takeover.deferred, takeover.judge_deferred_ends),
     Rule(_RUNNING, lambda state: state.unhandled.completion_changed, completion.check_completion),
@@ -323,11 +323,13 @@ def check_containers(state: State) -> None:
         if record.state is ContainerState.STOPPING:
             assert (D.STOP, record.id) in state.deadlines, f"{record.id}: a stop with no deadline"
         if record.state is ContainerState.CLEANUP:
-            assert (D.CLEANUP, record.id) in state.deadlines, f"{record.id}: cleared for ever"
+            assert (D.CLEANUP, record.id) in state.deadlines, (
+                f"{record.id}: a cleanup with no deadline"
+            )
         is_bound = state.task_of(record.id) is not None or record.state is ContainerState.STOPPING
         assert is_bound or state.phase not in _ALL_BOUND, f"{record.id}: kept without a task"
     if state.phase is P.CLEANUP:
-        assert not shutdown.is_cleanup_over(state), "cleared, and no next session"
+        assert not shutdown.is_cleanup_over(state), "clean, and no next session"
 
 
 _TIMED = {P.ADOPTING: D.ADOPTION, P.SETTLING: D.SETTLE, P.BACKOFF: D.BACKOFF, P.ENDING: D.END}
@@ -354,7 +356,7 @@ def check_deadlines(state: State) -> None:
                 D.TASK_RESTART,
                 task.name,
             ) in state.deadlines or task_restart.is_old_attempt_stopping(state, task)
-            assert waits, f"{task.name}: comes back without a time"
+            assert waits, f"{task.name}: restarts without a deadline"
 
 
 def _holds_half(state: State) -> bool:

@@ -59,7 +59,7 @@ def _journal_key(state: State) -> Tuple[Any, ...]:
     return (
         state.session,
         state.outcome,
-        state.phase is Phase.BACKOFF,  # the failed session is cleared away, and paid for
+        state.phase is Phase.BACKOFF,  # the failed session has ended, and is paid for
         state.elastic.regrouping,
         state.chief_done,
         len(state.started),
@@ -145,10 +145,10 @@ def request_containers(state: State) -> None:
 
 def _count_needed(state: State, role: Role) -> int:
     """How many containers of a role the scheduler is to give."""
-    wants = state.phase in _REQUESTING
+    asks = state.phase in _REQUESTING
     if state.phase in _BETWEEN and not state.is_fresh:
-        wants = role.tracking is Tracking.SIDECAR
-    return state.counts[role.name][TaskState.REQUESTED] if wants else 0
+        asks = role.tracking is Tracking.SIDECAR
+    return state.counts[role.name][TaskState.REQUESTED] if asks else 0
 
 
 def _build_request(state: State, role: Role, count: int) -> ContainerRequest:
@@ -166,7 +166,7 @@ def _build_request(state: State, role: Role, count: int) -> ContainerRequest:
 
 
 def _is_gang_request(state: State, role: Role) -> bool:
-    """Whether a role's containers are wanted with the rest of the gang, or not at all."""
+    """Whether a role's containers are requested with the rest of the gang, or not at all."""
     if role.is_elastic:
         return is_below_minimum(state, role.name) and role.name not in state.started
     whole = state.job.mode is Mode.GANG and role.tracking is not Tracking.SIDECAR

@@ -112,7 +112,7 @@ def stop_session(state: State, reason: str, grace_s: float, fresh: bool) -> None
     for record in list(state.open.values()):
         task = state.tasks[record.task] if record.task else None
         if task is None or task.container != record.id:
-            stop_container(state, record, 0.0, "not wanted any more")
+            stop_container(state, record, 0.0, "not needed any more")
         elif task.state is S.FAILED and task.cause in NODE_CAUSES:
             stop_container(state, record, 0.0, f"its node is avoided ({task.cause})")
         elif fresh:

@@ -253,7 +253,7 @@ class State:
             )  # fmt: skip
 
     def begin_restart(self, task: TaskRecord) -> None:
-        """Take a task that has failed back to pending: it returns in this session."""
+        """Take a task that has failed back to pending: it restarts in this session."""
         task.restarts += 1
         self.restarts.begun += 1
         self.move(task, S.PENDING, "to be started again alone")

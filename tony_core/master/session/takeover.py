@@ -16,7 +16,7 @@ from tony_core.exit_causes import ExitCause
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode
 from tony_core.master.session.commands import Level
-from tony_core.master.session.completion import follow_chief
+from tony_core.master.session.completion import begin_chief_grace
 from tony_core.master.session.deadlines import Deadline
 from tony_core.master.session.elastic import (
     begin_round,
@@ -213,7 +213,7 @@ def must_await_ends(state: State) -> bool:
     return False
 
 
-def may_begin(state: State) -> bool:
+def may_begin_job(state: State) -> bool:
     """Whether all that belonged to no session is gone, and the first may begin."""
     return state.takeover.discards_all and state.session < 0 and not state.open
 
@@ -257,7 +257,7 @@ def _may_hide_program(state: State, record: ContainerRecord) -> bool:
     )
 
 
-def is_adopted(state: State) -> bool:
+def may_resume(state: State) -> bool:
     """Whether the session may go on."""
     return state.takeover.unregistered_stopped and not must_await_ends(state)
 
@@ -280,7 +280,7 @@ def resume_session(state: State) -> None:
     lost = _acquire_missing(state, spare)
     for records in spare.values():
         for record in records:
-            stop_container(state, record, 0.0, "not wanted any more")
+            stop_container(state, record, 0.0, "not needed any more")
     state.takeover.deferred = DeferredEnds(deque(ended), lost)
 
 
@@ -315,7 +315,7 @@ def _judge_lost(state: State, lost: List[Tuple[TaskRecord, Failure]]) -> None:
     watch_allocation(state)
     if state.chief_done:
         state.chief_done = False  # its deadlines went with the previous attempt
-        follow_chief(state)
+        begin_chief_grace(state)
     for task, failure in sorted(lost, key=lambda item: item[0].role.has_task_restart):
         if not try_task_restart(state, task, failure):
             fail_session(state, failure)

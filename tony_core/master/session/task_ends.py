@@ -120,7 +120,7 @@ def _replace_container(state: State, record: ContainerRecord, session: int) -> N
 def _count_as_ended(state: State, record: ContainerRecord) -> None:
     """Count a container as ended when its executor reports, at the job's end, that all else has.
 
-    The scheduler's word on it takes a second on a cluster, which is not worth waiting for where
+    The scheduler's report takes a second on a cluster, which is not worth waiting for where
     the scheduler ends what is left anyway. Not when the job is killed: it may be the scheduler that
     does so, this very moment, and what a master still writes then is left for ever.
     """
@@ -208,7 +208,7 @@ def note_completed(state: State, event: Completed) -> None:
 
 
 def _add_cause(state: State, task: TaskRecord, event: Completed) -> None:
-    """Note the infrastructure's word on a task that has failed: it may be the cause."""
+    """Keep the infrastructure's cause for a task that has failed: it may be the root cause."""
     by_itself = event.cause is ExitCause.EXITED
     if state.phase is Phase.SETTLING and not by_itself and not task.is_sidecar:
         failure = failure_of(state, task)
@@ -391,7 +391,7 @@ def note_service_failed(state: State, event: ServiceFailed) -> None:
     state.unhandled.service_failures.append(failure)
 
 
-def fail_aborted(state: State) -> None:
+def fail_for_services(state: State) -> None:
     """Fail the session for what a service of the framework reported."""
     while state.unhandled.service_failures:
         fail_session(state, state.unhandled.service_failures.popleft())

@@ -42,7 +42,7 @@ _FIRST = (ExitCause.LOST, ExitCause.PREEMPTED, ExitCause.MEMORY, ExitCause.DISKS
 
 
 def fault_of(failure: Failure) -> Fault:
-    """Which budget pays."""
+    """Return the party at fault, whose budget pays."""
     return _meaning(failure).fault
 
 
@@ -65,7 +65,7 @@ def _rank(failure: Failure) -> int:
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:
-    """The one that caused the others; the earliest of the best rank."""
+    """Return the failure that caused the others: the earliest of the best rank."""
     return min(failures, key=lambda failure: (_rank(failure), failure.at))
 
 
@@ -113,7 +113,7 @@ def describe(failure: Failure) -> str:
 
 
 def diagnostics(cause: Failure, others: Sequence[str], why_end: str) -> str:
-    """What the job's end says: the cause, its last stderr lines, the peers, why no more tries."""
+    """Return the diagnostics of the end: cause, last lines of stderr, peers, why no restart."""
     lines: List[str] = [describe(cause)]
     if cause.stderr_tail:
         lines.append("last lines of its stderr:")
