@@ -323,9 +323,7 @@ def check_containers(state: State) -> None:
         if record.state is ContainerState.STOPPING:
             assert (D.STOP, record.id) in state.deadlines, f"{record.id}: a stop with no deadline"
         if record.state is ContainerState.CLEANUP:
-            assert (D.CLEANUP, record.id) in state.deadlines, (
-                f"{record.id}: a cleanup with no deadline"
-            )
+            assert (D.CLEANUP, record.id) in state.deadlines, f"{record.id}: no deadline"
         is_bound = state.task_of(record.id) is not None or record.state is ContainerState.STOPPING
         assert is_bound or state.phase not in _ALL_BOUND, f"{record.id}: kept without a task"
     if state.phase is P.CLEANUP:

@@ -21,8 +21,8 @@ not tried again either. A sidecar's is ignored.
 *Where.* In its container, while that and its executor live: with the same ports, so that what its
 peers know of it stays true, and not before the executor has seen the last descendant of the old
 program go. Else in another container, that is requested by itself. Where its peers hold its address
-(``in_place``, which the framework decides) another container would make their spec untrue, and the failure
-is the session's.
+(``in_place``, which the framework decides) another container would make their spec untrue, and the
+failure is the session's.
 
 *Fencing.* Each program of a task has a number: the session, and how often the task was started
 again in it. Executors send it with every message, and a report of another attempt is late. A
