@@ -256,10 +256,10 @@ class TestTheEnvironmentsOfFrameworkTests:
             subprocess.Popen([envs, "tiny"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             for _ in range(2)
         ]
-        said = [process.communicate() for process in both]
-        assert [process.returncode for process in both] == [0, 0], said
-        ((folder,),) = {tuple(out.decode().split()) for out, _ in said}
-        assert sum(err.count(b"envs: building") for _, err in said) == 1
+        outputs = [process.communicate() for process in both]
+        assert [process.returncode for process in both] == [0, 0], outputs
+        ((folder,),) = {tuple(out.decode().split()) for out, _ in outputs}
+        assert sum(err.count(b"envs: building") for _, err in outputs) == 1
         assert list(Path(folder).rglob("pip/__pycache__/*.pyc"))
         assert (Path(folder) / "built").read_text().startswith("Python 3")
 
@@ -279,7 +279,7 @@ class TestTheStages:
 
     HERE = ("git", "flock", "mvn", "chromium", "krb5-config", "gcc", "cmake", "c++", "make")
     HERE += ("pg_ctlcluster", "redis-server")
-    SAID = """\
+    TEST_SUMMARY = """\
 #!/bin/bash
 (IFS="|"; echo "$*" >>asked)
 case "$*" in
@@ -300,7 +300,7 @@ echo "======== 2 passed, 1 skipped in 61.10s (0:01:01) ========"
             shutil.copy(CHECKOUT / ".ci" / name, folder / ".ci" / name)
         nothing = "#!/bin/sh\n"
         programs = {
-            "bin/test": self.SAID,
+            "bin/test": self.TEST_SUMMARY,
             ".ci/envs": "#!/bin/sh\ncase $1 in --*) echo tiny; echo other;; esac\n",
             ".venv-try/bin/activate-tony": "airflow() { :; }\n",
             **dict.fromkeys(("bin/try", "bin/hadoop-sandbox", "venv/bin/python"), nothing),
@@ -337,27 +337,27 @@ echo "======== 2 passed, 1 skipped in 61.10s (0:01:01) ========"
     def test_what_became_of_each_and_the_sum_of_the_tests(self, checkout: Path) -> None:
         done = self.run(checkout, "run")
         assert (done.returncode, done.stderr) == (0, "")
-        told = done.stdout.split("===== stages\n")[1].splitlines()
+        summary = done.stdout.split("===== stages\n")[1].splitlines()
         names = ["system-packages", "set-up", "lint", "format", "types", "tests", "try"]
         names += ["environments", "frameworks", "slow", "airflow", "hadoop", "azkaban", "cluster"]
-        assert [line.split()[0] for line in told[:-1]] == names
-        assert all(line.endswith(" s   ok") for line in told[:-1]), told
-        assert re.fullmatch(r"=+ 10 passed, 5 skipped in [\d.]+s \(0:00:\d\d\) =+", told[-1])
+        assert [line.split()[0] for line in summary[:-1]] == names
+        assert all(line.endswith(" s   ok") for line in summary[:-1]), summary
+        assert re.fullmatch(r"=+ 10 passed, 5 skipped in [\d.]+s \(0:00:\d\d\) =+", summary[-1])
         assert not list(checkout.glob("tony-ci.*"))
 
     def test_a_failed_stage_is_reported_and_the_others_run(self, checkout: Path) -> None:
         bad = {"NONE": "-m frameworks", "BROKEN": "-m slow", "BAD": "-m cluster"}
         done = self.run(checkout, "run", **bad)
         assert done.returncode == 1
-        told = done.stdout.split("===== stages\n")[1].splitlines()
-        ends = {line.split()[0]: line.split(" s   ")[1] for line in told if " s   " in line}
+        summary = done.stdout.split("===== stages\n")[1].splitlines()
+        ends = {line.split()[0]: line.split(" s   ")[1] for line in summary if " s   " in line}
         assert {name: end for name, end in ends.items() if end != "ok"} == {
             "frameworks": "no such tests",
             "slow": "FAILED: exit code 2",
             "cluster": "FAILED: exit code 1",
         }
-        assert told[-2] == "tried twice: tests/test_one.py::test_one - late"
-        assert re.fullmatch(r"=+ 1 failed, 6 passed, 2 skipped, 1 error in .*", told[-1])
+        assert summary[-2] == "tried twice: tests/test_one.py::test_one - late"
+        assert re.fullmatch(r"=+ 1 failed, 6 passed, 2 skipped, 1 error in .*", summary[-1])
 
     def test_every_test_is_run_by_day_or_by_night(
         self, checkout: Path, pytestconfig: pytest.Config

@@ -50,14 +50,14 @@ if what == "fail":
 """
 
 
-def until(what: Callable[[], Any], why: str, said: Path) -> Any:
+def until(what: Callable[[], Any], why: str, log: Path) -> Any:
     """Wait for a true value."""
     end = time.monotonic() + 120
     while True:
         found = what()
         if found:
             return found
-        assert time.monotonic() < end, f"waited in vain for {why}: {said.read_text()}"
+        assert time.monotonic() < end, f"waited in vain for {why}: {log.read_text()}"
         time.sleep(0.05)
 
 
@@ -241,11 +241,11 @@ def own_marks(secret_file: bytes) -> Dict[str, bytes]:
     for number, line in enumerate(lines):
         found[f"line {number} of the TLS key"] = line
     number = base64.b64decode(b"".join(lines))[36:68]
-    assert number.hex() in openssl_says(key.pem), "the number that is the key"
+    assert number.hex() in openssl_text(key.pem), "the number that is the key"
     return {**found, "the TLS key": number, "the TLS key, in hex": number.hex().encode()}
 
 
-def openssl_says(pem: bytes) -> str:
+def openssl_text(pem: bytes) -> str:
     """A key as digits, all in one."""
     words = ["openssl", "pkey", "-noout", "-text"]
     done = subprocess.run(words, input=pem, capture_output=True, check=True)
@@ -259,9 +259,9 @@ def attempt_of(submitted: Submitted) -> int:
     return 0
 
 
-def everything_said(submitted: Submitted) -> str:
+def collect_outputs(submitted: Submitted) -> str:
     """What the verbs print of a job that has ended, and of its file."""
-    said = []
+    output = []
     conf = str(submitted.folder / "tony.xml")
     for words in (
         ("status", submitted.app_id, "--json"),
@@ -272,8 +272,8 @@ def everything_said(submitted: Submitted) -> str:
         ("submit", "--dry-run", "--debug", "--conf_file", conf, "--src_dir", "src"),
     ):
         done = tony(*words, cwd=submitted.folder, timeout=120)
-        said.append(f"--- {words}\n{done.stdout}{done.stderr}")
-    return "\n".join(said)
+        output.append(f"--- {words}\n{done.stdout}{done.stderr}")
+    return "\n".join(output)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_secret_is_where_it_must_be_and_nowhere_else(
     folder.mkdir()
     submitted = Submitted(folder, tony_home, "fail" if how == "failure" else "wait")
     sampler.marks.update(own_marks(Path(submitted.app.secret).read_bytes()))
-    said = ""
+    output = ""
     if how != "failure":
         url = submitted.page()
         if how == "takeover":
@@ -302,7 +302,7 @@ def test_a_secret_is_where_it_must_be_and_nowhere_else(
             url = submitted.page()
         for path in ("", "api/job", "api/tasks", "api/metrics", "api/events"):
             with urllib.request.urlopen(url + path, timeout=60) as answer:
-                said += answer.read().decode()
+                output += answer.read().decode()
         held = holders(tmp_path, sampler.marks)
         expected = {"the job's", "line 1 of the TLS key"} if TLS else {"the job's"}
         assert expected <= {what for what, _ in held}, "the search finds what is there"
@@ -314,11 +314,11 @@ def test_a_secret_is_where_it_must_be_and_nowhere_else(
         tony("kill", submitted.app_id, cwd=folder, timeout=120)
     else:
         (folder / "go").touch()
-    said += submitted.end()
-    said += everything_said(submitted)
+    output += submitted.end()
+    output += collect_outputs(submitted)
     for name, mark in sampler.marks.items():
-        at = said.find(mark.decode("latin-1"))
-        assert at < 0, f"{name} was said: {said[max(0, at - 300) : at + 100]}"
+        at = output.find(mark.decode("latin-1"))
+        assert at < 0, f"{name} was printed: {output[max(0, at - 300) : at + 100]}"
     written_by_the_program = "stderr" if how == "failure" else "none"
     left = [
         f"{what} in {path}"

@@ -68,9 +68,9 @@ def test_a_figure_stands_beside_its_floor(module: Any, capsys: pytest.CaptureFix
     module("measuring").figure(
         "a start", 0.123456, "s", floor=0.1, floor_is="bare", bar=0.1, runs=3
     )
-    told = json.loads(capsys.readouterr().out)
-    assert told.pop("load") >= 0
-    assert told == {
+    figure_line = json.loads(capsys.readouterr().out)
+    assert figure_line.pop("load") >= 0
+    assert figure_line == {
         "figure": "a start", "value": 0.1235, "unit": "s", "floor": 0.1, "floor_is": "bare",
         "over_floor": 0.02346, "bar": 0.1, "verdict": "missed", "runs": 3,
     }  # fmt: skip
@@ -106,10 +106,16 @@ def test_the_page_gets_the_table_and_keeps_the_rest(
     runner = module("core_all")
     page.write_text(f"before\n{runner.BEGIN}\nold\n{runner.END}\nafter\n")
     monkeypatch.setattr(runner, "PAGE", page)
-    told = {"figure": "a start", "value": 0.05, "unit": "s", "floor": 0.02, "floor_is": "bare"}
+    figure_line = {
+        "figure": "a start",
+        "value": 0.05,
+        "unit": "s",
+        "floor": 0.02,
+        "floor_is": "bare",
+    }
     ratio = {"figure": "steps", "value": 0.99, "unit": "ratio", "low": 0.98, "high": 1.0}
     runner.write("Measured then", [
-        {**told, "bar": 0.1, "verdict": "held", "load": 0.5},
+        {**figure_line, "bar": 0.1, "verdict": "held", "load": 0.5},
         {**ratio, "bar": "the interval reaches 0.99", "verdict": "held", "load": 1.5},
     ])  # fmt: skip
     text = page.read_text()
@@ -123,7 +129,7 @@ def test_the_page_gets_the_table_and_keeps_the_rest(
 @pytest.mark.timeout(400)
 def test_executors_that_are_simulated_get_their_spec_and_end_well() -> None:
     found = lines("core_scale.py", "--quick", "--counts", "20,40", timeout=300)
-    assert [told["unit"] for told in found] == ["s", "cores", "MB", "s"] * 2
+    assert [figure_line["unit"] for figure_line in found] == ["s", "cores", "MB", "s"] * 2
     assert found[0]["spec_kb"] > 0.3  # the addresses of twenty
 
 
@@ -134,4 +140,4 @@ def test_executors_that_are_simulated_get_their_spec_and_end_well() -> None:
 def test_it_measures_all_it_should(program: str) -> None:
     found = lines(program, "--quick", timeout=600)
     assert len(found) == FIGURES_OF[program]
-    assert all(told["value"] >= 0 and "load" in told for told in found)
+    assert all(figure_line["value"] >= 0 and "load" in figure_line for figure_line in found)

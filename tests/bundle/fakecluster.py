@@ -46,12 +46,12 @@ class FakeCluster(FileSystem):
             raise self.fail[verb]
         return self.path(location)
 
-    def _told(self, found: Stat, location: str) -> Stat:
+    def _cluster_stat(self, found: Stat, location: str) -> Stat:
         size = 0 if found.is_dir else found.size
         return Stat(location, found.is_dir, size, found.mtime_ms, found.mode)
 
     def stat(self, location: str) -> Stat:
-        return self._told(self._local.stat(self._called("stat", location)), location)
+        return self._cluster_stat(self._local.stat(self._called("stat", location)), location)
 
     def open(self, location: str, offset: int = 0) -> BinaryIO:
         return self._local.open(self._called("open", location), offset)
@@ -62,7 +62,8 @@ class FakeCluster(FileSystem):
             found = self._local.list(path)
         names = [os.path.basename(item.location) for item in found]
         return [
-            self._told(item, f"{location}/{name}") for item, name in zip(found, names, strict=True)
+            self._cluster_stat(item, f"{location}/{name}")
+            for item, name in zip(found, names, strict=True)
         ]
 
     def write(

@@ -46,7 +46,7 @@ def ref(source: Path | str, name: str = "", archive: bool = False) -> FileRef:
     return FileRef(str(source), name or Path(source).name, archive)
 
 
-def said(plan: Plan, severity: Severity = Severity.ERROR) -> List[str]:
+def messages_of(plan: Plan, severity: Severity = Severity.ERROR) -> List[str]:
     """The plan's problems of one severity, as a person reads them."""
     return [str(problem) for problem in plan.problems if problem.severity is severity]
 

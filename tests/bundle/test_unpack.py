@@ -152,10 +152,10 @@ def test_a_damaged_staged_archive_is_reported_with_its_mend(tmp_path: Path, data
     content.write_bytes(content.read_bytes()[:-20])
     with pytest.raises(UnpackError) as caught:
         localize(item, str(root))
-    said = str(caught.value)
-    assert said.startswith(f"d: the copy that was staged of {data} is damaged or cut short")
+    message = str(caught.value)
+    assert message.startswith(f"d: the copy that was staged of {data} is damaged or cut short")
     mend = f": remove the folder {content.parent} and submit again"
-    assert said.endswith(mend) and not (content.parent / "unpacked").exists()
+    assert message.endswith(mend) and not (content.parent / "unpacked").exists()
     shutil.rmtree(content.parent)
     again = staged(root, ref(data, "d", archive=True), app_id="app-2")["d"]
     assert again == item and "x" in os.listdir(localize(again, str(root)))

@@ -35,22 +35,24 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("plain")
 def test_this_machine(tony: Tony, capsys: pytest.CaptureFixture[str]) -> None:
     assert tony("--json", "--no-probe") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert wrong_with(told, "doctor") == []
-    assert {"TONY_HOME", "tony.runtime.python", "GPUs"} <= {one["what"] for one in told["findings"]}
+    report = json.loads(capsys.readouterr().out)
+    assert wrong_with(report, "doctor") == []
+    assert {"TONY_HOME", "tony.runtime.python", "GPUs"} <= {
+        one["what"] for one in report["findings"]
+    }
 
 
 @pytest.mark.parametrize(
-    ("python", "said"),
+    ("python", "expected"),
     [("no-such-python", "there is no no-such-python"), ("/bin/true", "is no Python")],
 )
 @pytest.mark.usefixtures("plain")
 def test_a_python_that_is_none(
-    tony: Tony, capsys: pytest.CaptureFixture[str], python: str, said: str
+    tony: Tony, capsys: pytest.CaptureFixture[str], python: str, expected: str
 ) -> None:
     assert tony("--python", python) == 3
     out = capsys.readouterr()
-    assert said in out.out
+    assert expected in out.out
     assert "name one that runs here" in out.out
     assert "1 of 14 things are wrong" in out.err
     assert "skipped a container: what it needs is wrong" in out.out

@@ -98,14 +98,14 @@ def test_the_live_view(evil: Scripted, page: PageServer) -> None:
     stream = io.StringIO()
     console = Console(file=stream, width=400, height=60, highlight=False, force_terminal=False)
     made = live.LivePresenter(console)
-    told = made.callbacks()
+    listeners = made.callbacks()
     job = {"app_id": APP, "name": EVIL, "state": "RUNNING", "waiting": EVIL, "sizes": EVIL}
     job["links"] = {EVIL: EVIL}
     one = task("worker:0", "running", node=EVIL)
     one.update(task=EVIL, role=EVIL, reported={EVIL: 1.0})
-    assert told.on_event is not None and told.on_view is not None
-    told.on_event(event(1, EVIL))
-    told.on_view(from_page(job, [one], None))
+    assert listeners.on_event is not None and listeners.on_view is not None
+    listeners.on_event(event(1, EVIL))
+    listeners.on_view(from_page(job, [one], None))
     made.show_note(EVIL)
     console.print(made.render())
     shown = stream.getvalue()

@@ -88,7 +88,7 @@ def test_too_large_is_a_bad_job(tony: Tony, scripted: Scripted, words: List[str]
 def test_watched_to_its_end_in_plain_lines(
     tony: Tony, scripted: Scripted, page: PageServer, words: List[str]
 ) -> None:
-    def life() -> None:
+    def run_job() -> None:
         end = time.monotonic() + 10
         while not scripted.apps and time.monotonic() < end:
             time.sleep(0.01)
@@ -102,16 +102,16 @@ def test_watched_to_its_end_in_plain_lines(
         time.sleep(0.4)
         scripted.set("app_1_0001", state=AppState.SUCCEEDED, finished=time.time())
 
-    thread = threading.Thread(target=life)
+    thread = threading.Thread(target=run_job)
     thread.start()
     done = tony(*words)
     thread.join()
     assert done.code == 0
-    said = [line.partition(" ")[2] for line in lines(done.out)]
-    assert said[0] == "application app_1_0001"
-    assert "session 0 begins" in said
-    assert f"page: {page.url}" in said
-    assert any(text.startswith("RUNNING; 55 %") for text in said)
+    texts = [line.partition(" ")[2] for line in lines(done.out)]
+    assert texts[0] == "application app_1_0001"
+    assert "session 0 begins" in texts
+    assert f"page: {page.url}" in texts
+    assert any(text.startswith("RUNNING; 55 %") for text in texts)
     assert "SUCCEEDED" in done.out
     assert "/logs/c1" in done.out
     assert "\x1b" not in done.out
@@ -147,14 +147,14 @@ def test_no_progress_is_printed_after_the_outcome(capsys: pytest.CaptureFixture[
     ended = from_page({**job, "state": "SUCCEEDED", "progress": 1.0}, [task(state="succeeded")])
     calls.on_view(ended)
     presenter.finished(ended, 0)
-    said = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
-    assert said[:4] == [
+    texts = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
+    assert texts[:4] == [
         "RUNNING; 50 %; 1 running",
         "SUCCEEDED: all have ended",
         "ending; 100 %; 1 succeeded",  # for the log's sake, a minute later
         "the job has ended",
     ]
-    assert said[4].startswith("mnist (app_1_0001)")
+    assert texts[4].startswith("mnist (app_1_0001)")
 
 
 def test_the_older_story_comes_before_the_newest_progress(
@@ -168,8 +168,8 @@ def test_the_older_story_comes_before_the_newest_progress(
     calls.on_event({"text": "session 0 begins", "time": 1.0})
     job = {"state": "RUNNING", "name": "mnist", "progress": 0.5, "app_id": "app_1_0001"}
     calls.on_view(from_page(job, [task()]))
-    said = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
-    assert said == ["session 0 begins", "RUNNING; 50 %; 1 running"]
+    texts = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
+    assert texts == ["session 0 begins", "RUNNING; 50 %; 1 running"]
 
 
 def test_why_there_is_no_master_yet_is_printed_after_a_moment(
@@ -187,8 +187,8 @@ def test_why_there_is_no_master_yet_is_printed_after_a_moment(
         calls.on_tick()
     presenter._last -= 2 * QUIET_S
     calls.on_tick()
-    said = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
-    assert said == [why, f"ACCEPTED; {why}"]
+    texts = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
+    assert texts == [why, f"ACCEPTED; {why}"]
 
 
 def test_tensorboards_address_in_the_story_is_not_repeated(
@@ -204,8 +204,8 @@ def test_tensorboards_address_in_the_story_is_not_repeated(
     calls.on_links({"page": page, "tensorboard": f"{page}tensorboard/"})
     calls.on_links({"page": page, "tensorboard": "http://rm:4711/"})
     calls.on_links({"page": page, "tensorboard": "http://elsewhere/", "portal": "http://p/"})
-    said = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
-    assert said == [
+    texts = [text.partition(" ")[2] for text in lines(capsys.readouterr().out)]
+    assert texts == [
         f"page: {page}",
         f"TensorBoard answers at {page}tensorboard/",
         "tensorboard: http://elsewhere/",

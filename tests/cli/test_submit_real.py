@@ -115,8 +115,8 @@ def test_two_workers_succeed(here: Path, tony_home: Path) -> None:
         assert row[1] == "succeeded"
         assert f"{task} done" in Path(row[2], "stdout").read_text()
     assert not (tony_home / "apps" / app_id / "job").exists()
-    said = tony("logs", app_id, "--task", "worker:1", cwd=here)
-    assert said.stdout == "worker:1 in session 0\nworker:1 done\n"
+    log = tony("logs", app_id, "--task", "worker:1", cwd=here)
+    assert log.stdout == "worker:1 in session 0\nworker:1 done\n"
     assert "two-workers" in tony("history", "list", cwd=here).stdout
     master = tony("logs", app_id, "--task", "am", cwd=here).stdout
     assert "SUCCEEDED" in master
@@ -140,8 +140,8 @@ def test_what_hdfs_classpath_names_is_on_the_classpath(here: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "gone.jar does not exist and is left out" in done.stderr + done.stdout
-    said = tony("logs", "--task", "worker:0", "--stream", "stdout", cwd=here).stdout
-    assert said.splitlines() == ["a.jar", "conf", "conf/*", "/etc/passwd"]
+    log = tony("logs", "--task", "worker:0", "--stream", "stdout", cwd=here).stdout
+    assert log.splitlines() == ["a.jar", "conf", "conf/*", "/etc/passwd"]
 
 
 def test_a_failing_task_lets_the_user_act(here: Path) -> None:

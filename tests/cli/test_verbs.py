@@ -198,10 +198,10 @@ class TestStatus:
     def test_how_many_of_an_elastic_role_are_there(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        told = {"state": "RUNNING", "elastic": {"worker": {"there": 3, "least": 2, "most": 4}}}
-        show(from_page(told, [], app_id=APP))
+        served = {"state": "RUNNING", "elastic": {"worker": {"there": 3, "least": 2, "most": 4}}}
+        show(from_page(served, [], app_id=APP))
         assert "\n  elastic: worker 3 of 2..4\n" in capsys.readouterr().out
-        show(from_page({**told, "state": "FAILED"}, [], app_id=APP))
+        show(from_page({**served, "state": "FAILED"}, [], app_id=APP))
         assert "elastic" not in capsys.readouterr().out
 
     def test_which_gpus_a_task_has(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -285,10 +285,10 @@ class TestDescribe:
         shown = capsys.readouterr().out
         assert "http" not in shown
         assert "c0" in shown
-        said = "\n".join(outcome.lines(ended, 0, pages_last=False))
-        assert "http" not in said
-        assert f"tony logs {APP} -t worker:0" in said
-        assert said.endswith(f"  all logs: tony logs {APP}")
+        printed = "\n".join(outcome.lines(ended, 0, pages_last=False))
+        assert "http" not in printed
+        assert f"tony logs {APP} -t worker:0" in printed
+        assert printed.endswith(f"  all logs: tony logs {APP}")
         assert ended.to_json()["tasks"][0]["log_url"] == url
         assert url in "\n".join(outcome.lines(ended, 0))  # a site with a log server
 
@@ -450,9 +450,9 @@ class TestHistory:
         where = ("--history", str(root)) if place else ()
         (root / APP).mkdir(parents=True)
         page = {"page": "http://gone/"}
-        told = {"app_id": APP, "name": "mnist", "state": "RUNNING", "submitted": 1000.0}
+        fields = {"app_id": APP, "name": "mnist", "state": "RUNNING", "submitted": 1000.0}
         tasks = [task("worker:0", "running", started=1001.0)]
-        summary = {"job": {**told, "links": page, "finished": None}, "tasks": tasks}
+        summary = {"job": {**fields, "links": page, "finished": None}, "tasks": tasks}
         (root / APP / "summary.json").write_text(json.dumps(summary))
         (root / APP / "events-0001.jsonl").write_text(json.dumps(event(1, "worker:0 runs")) + "\n")
         why = "the master died (attempt 1 of 1)"
@@ -481,8 +481,8 @@ class TestHistory:
     def test_of_a_scheduler_that_does_not_answer(self, tony: Tony, failed: Scripted) -> None:
         folder = Path(failed.root, "history", "app_2_0002")
         folder.mkdir()
-        told = {"job": {"app_id": folder.name, "state": "RUNNING", "submitted": 5.0}}
-        (folder / "summary.json").write_text(json.dumps(told))
+        fields = {"job": {"app_id": folder.name, "state": "RUNNING", "submitted": 5.0}}
+        (folder / "summary.json").write_text(json.dumps(fields))
         failed.unreachable = "no route to it"
         assert "RUNNING" in tony("history", "list").out
         assert "RUNNING" in tony("history", "show", folder.name).out
@@ -704,7 +704,7 @@ def test_a_kill_that_takes_long_prints_why(
     scripted.kill_takes = threading.Event()
     letting = threading.Timer(0.5, scripted.kill_takes.set)
     letting.start()
-    said = tony("kill", APP)
+    printed = tony("kill", APP)
     letting.join()
-    assert (said.code, said.err.count("\n")) == (0, 1)
-    assert "its programs have tony.task.kill-grace to exit" in said.err
+    assert (printed.code, printed.err.count("\n")) == (0, 1)
+    assert "its programs have tony.task.kill-grace to exit" in printed.err

@@ -36,16 +36,16 @@ def ends(scheduler: Scripted, state: AppState = AppState.SUCCEEDED) -> threading
 
 
 def test_run_to_the_end(tmp_path: Path, scheduler: Scripted) -> None:
-    heard: List[Any] = []
+    received: List[Any] = []
     thread = ends(scheduler, AppState.TIMED_OUT)
     result = run(
         job(tmp_path),
         scheduler=scheduler,
-        on_application=lambda app_id: heard.append(app_id),
-        on_finished=lambda view: heard.append(view.state),
+        on_application=lambda app_id: received.append(app_id),
+        on_finished=lambda view: received.append(view.state),
     )
     thread.join()
-    assert heard == [result.app_id, AppState.TIMED_OUT]
+    assert received == [result.app_id, AppState.TIMED_OUT]
     assert (result.exit_code, result.diagnostics, result.succeeded) == (4, "so it is", False)
     assert scheduler.closed == 0  # it is the caller's
 

@@ -53,7 +53,7 @@ def history(root: Path, **job: Any) -> Path:
     folder = root / "history" / APP
     folder.mkdir(parents=True)
     run = {"session": 0, "container": "c2", "state": "running"}
-    told: Dict[str, Any] = {
+    content: Dict[str, Any] = {
         "job": {
             "app_id": APP,
             "name": "mnist",
@@ -74,7 +74,7 @@ def history(root: Path, **job: Any) -> Path:
         ],
         "metrics": {"worker:0": {"loss": [[1, 2]]}},
     }
-    (folder / "summary.json").write_text(json.dumps(told))
+    (folder / "summary.json").write_text(json.dumps(content))
     return folder / "summary.json"
 
 
@@ -207,11 +207,11 @@ def test_a_master_that_is_just_finishing_is_given_its_time(
     finalize_all(scheduler, f"{tmp_path}/history")
     assert (view.state, scheduler.cleared) == (AppState.KILLED, [])
     # A watcher waits, and takes what came.
-    told = json.loads(summary.read_text())
-    told["job"].update(state="KILLED", finished=1010.0, diagnostics="killed by the master")
+    content = json.loads(summary.read_text())
+    content["job"].update(state="KILLED", finished=1010.0, diagnostics="killed by the master")
 
     def comes(seconds: float) -> None:
-        summary.write_text(json.dumps(told))
+        summary.write_text(json.dumps(content))
 
     monkeypatch.setattr("tony_core.client.lookup.time.sleep", comes)
     view = finalize(scheduler, ended(finished=time.time()))
@@ -277,12 +277,12 @@ def test_what_the_scheduler_has_forgotten_does_not_run_for_ever(
     tmp_path: Path, ago: float, ends: bool
 ) -> None:
     """Once nothing was heard of it for long, in the scheduler's own history."""
-    told = {"job": {"app_id": APP, "name": "old", "state": "RUNNING", "submitted": 5.0}}
+    content = {"job": {"app_id": APP, "name": "old", "state": "RUNNING", "submitted": 5.0}}
     tasks = [task("worker:0", "running", started=time.time() - ago)]
     for root in ("history", "shared"):
         folder = tmp_path / root / APP
         folder.mkdir(parents=True)
-        (folder / "summary.json").write_text(json.dumps({**told, "tasks": tasks}))
+        (folder / "summary.json").write_text(json.dumps({**content, "tasks": tasks}))
         shown = look_up(Cluster(tmp_path), APP, f"{tmp_path}/{root}")
         finalize_all(Cluster(tmp_path), f"{tmp_path}/{root}")
         assert look_up(Cluster(tmp_path), APP, f"{tmp_path}/{root}") == shown
@@ -304,14 +304,14 @@ def test_a_history_without_a_summary_gets_one(tmp_path: Path) -> None:
 def test_history_shows_an_end_before_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A master may still do so for a moment; whoever looks meanwhile is told the same."""
+    """A master may still do so for a moment; every reader gets the same meanwhile."""
     monkeypatch.setattr(lookup, "SETTLE_S", 60.0)
     written = history(tmp_path)
     before = written.read_text()
     cluster = Cluster(tmp_path, ended(finished=time.time()))
-    told, view = ended_job(str(tmp_path / "history"), APP, cluster)
+    found, view = ended_job(str(tmp_path / "history"), APP, cluster)
     assert written.read_text() == before and len(list(written.parent.iterdir())) == 1
     assert view.state is AppState.KILLED
-    assert told.events[-1]["text"] == "the job has ended: KILLED: killed by ann"
+    assert found.events[-1]["text"] == "the job has ended: KILLED: killed by ann"
     running = next(task for task in view.tasks if task.task == "worker:1")
     assert running.state == "killed" and running.ended is not None

@@ -37,8 +37,8 @@ class Measured(Scripted):
         return len(self.logs.get((ref.container_id, name), b""))
 
 
-def log_file(data: bytes, told: bool = False) -> LogFile:
-    scheduler = (Measured if told else Scripted)("", status())
+def log_file(data: bytes, measured: bool = False) -> LogFile:
+    scheduler = (Measured if measured else Scripted)("", status())
     scheduler.logs["c1", "stdout"] = data
     return LogFile(scheduler, APP, REF, "stdout")
 
@@ -63,13 +63,13 @@ class TestOneFile:
 
     @given(st.integers(0, 30), st.integers(0, 40), st.booleans(), st.integers(1, 7), st.booleans())
     def test_the_last_lines(
-        self, count: int, wanted: int, ended: bool, chunk: int, told: bool
+        self, count: int, wanted: int, ended: bool, chunk: int, measured: bool
     ) -> None:
         lines = [f"line {n}" * (n % 3) for n in range(count)]
         data = "\n".join(lines).encode() + (b"\n" if ended and lines else b"")
         if not ended and lines and not lines[-1]:
             lines = lines[:-1]  # an empty line without an end is none
-        file = log_file(data, told)
+        file = log_file(data, measured)
         before, logs.CHUNK = logs.CHUNK, chunk
         try:
             file.skip_to_last(wanted)
@@ -79,7 +79,7 @@ class TestOneFile:
         assert found == (lines[-wanted:] if wanted else [])
 
     def test_an_unknown_size_is_a_problem(self) -> None:
-        file = log_file(b"a\n", told=True)
+        file = log_file(b"a\n", measured=True)
         file._scheduler.unreachable = "its node is away"  # type: ignore[attr-defined]
         file.skip_to_last(1)
         assert file.problem == "its node is away"
@@ -171,11 +171,13 @@ class TestTheReader:
 
     def test_only_the_masters_logs_come_when_no_others_are_known(self) -> None:
         scheduler = self.scheduler()
-        for state, told in ((AppState.RUNNING, []), (AppState.FAILED, ["out of c3"])):
+        for state, expected in ((AppState.RUNNING, []), (AppState.FAILED, ["out of c3"])):
             known = with_containers(view(), [("am", LogRef("c3"))])._replace(state=state)
-            reader = self.reader(scheduler, tasks=["worker"] if not told else [], stream="stdout")
+            reader = self.reader(
+                scheduler, tasks=["worker"] if not expected else [], stream="stdout"
+            )
             reader.update(known)  # a task that is still to come is no unknown one
-            assert [line.text for line in reader.read(last=True)] == told
+            assert [line.text for line in reader.read(last=True)] == expected
 
     @staticmethod
     def warm(*offsets: Dict[str, int]) -> Dict[str, Any]:
@@ -197,9 +199,9 @@ class TestTheReader:
         scheduler = self.scheduler()
         scheduler.logs["c1", "stdout"] = b"a\nbc\nd\ne\n"
         # The program of session 1 was not started.
-        told = self.warm({"stdout": 0}, {}, {"stdout": 3}, {"stdout": 7})
+        runs = self.warm({"stdout": 0}, {}, {"stdout": 3}, {"stdout": 7})
         reader = self.reader(scheduler, session=session, stream="stdout", tail=tail)
-        reader.update(view(told))
+        reader.update(view(runs))
         found = [line.text for line in reader.read(last=True)]
         assert found == (expected[-1:] if tail else expected)
 
@@ -260,7 +262,7 @@ class TestFollowing:
             page.tasks = [task(container="c1", runs=[{"session": 0, "container": "c1"}])]
             scheduler.logs["c1", "stdout"] = b"step 1\nste"
 
-            def life() -> None:
+            def run_job() -> None:
                 time.sleep(0.5)
                 scheduler.logs["c1", "stdout"] += b"p 2\n"
                 time.sleep(0.3)
@@ -273,7 +275,7 @@ class TestFollowing:
                 scheduler.logs["c2", "stdout"] += b"done\n"
                 scheduler.set(state=AppState.SUCCEEDED)
 
-            thread = threading.Thread(target=life)
+            thread = threading.Thread(target=run_job)
             thread.start()
             found = self.collect(scheduler)
             thread.join()
@@ -310,7 +312,7 @@ def test_what_cannot_be_read_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "user", "told"),
+    ("state", "user", "words"),
     [
         (AppState.SUCCEEDED, "", ["there is no history of it that can be read at /gone/history"]),
         (AppState.RUNNING, "", ["its page does not answer, and there is no history"]),
@@ -318,10 +320,10 @@ def test_what_cannot_be_read_is_reported() -> None:
         (AppState.ACCEPTED, "", []),
     ],
 )
-def test_that_no_tasks_are_known_is_reported(state: AppState, user: str, told: List[str]) -> None:
+def test_that_no_tasks_are_known_is_reported(state: AppState, user: str, words: List[str]) -> None:
     scheduler = Scripted("/gone", status(state=state)._replace(user="ann", page_url=None))
     scheduler.user = user
     problems: List[str] = []
     assert list(read_logs(scheduler, APP, problems=problems)) == []
-    assert len(problems) == bool(told)
-    assert all(words in problems[0] for words in told)
+    assert len(problems) == bool(words)
+    assert all(word in problems[0] for word in words)

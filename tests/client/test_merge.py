@@ -45,18 +45,18 @@ def test_only_the_scheduler_knows_it() -> None:
 
 
 def test_links_to_the_page_are_as_they_are_reached_from_here() -> None:
-    told = {
+    links = {
         "page": "http://node7:4711/",
         "tensorboard": "http://node7:4711/tensorboard/",
         "portal": "http://portal/jobs/1",
     }
-    view = from_page({"links": told}, [], status(page_url="http://rm/proxy/application_1_0001/"))
+    view = from_page({"links": links}, [], status(page_url="http://rm/proxy/application_1_0001/"))
     assert view.links == {
         "page": "http://rm/proxy/application_1_0001/",
         "tensorboard": "http://rm/proxy/application_1_0001/tensorboard/",
         "portal": "http://portal/jobs/1",
     }
-    assert from_page({"links": told}, []).links == told
+    assert from_page({"links": links}, []).links == links
 
 
 def test_the_scheduler_knows_best_when_it_was_submitted() -> None:

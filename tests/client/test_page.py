@@ -119,40 +119,42 @@ class TestThroughAProxy:
     ) -> None:
         monkeypatch.setenv("HADOOP_USER_NAME", "ann lee")
         pauses: List[float] = []
-        with Front() as front:
-            page = Page(f"{front.url}proxy/application_1_0001/")
+        with RecordingServer() as recording:
+            page = Page(f"{recording.url}proxy/application_1_0001/")
             monkeypatch.setattr(page._gone, "wait", pauses.append)
-            front.answers = [(200, "application/json;charset=utf-8", b'{"events":[],"next":3}')] * 9
+            recording.answers = [
+                (200, "application/json;charset=utf-8", b'{"events":[],"next":3}')
+            ] * 9
             for _ in range(9):
                 page.events(3, 20)
-            front.answers = [
+            recording.answers = [
                 (200, "application/json", b'{"events":[{"n":4}],"next":4}'),
                 (200, "application/json", b'{"events":[],"next":4}'),
             ]
             page.events(3, 20)
             page.events(4, 0.1)
             page.close()
-        assert front.targets[0] == (
+        assert recording.targets[0] == (
             "/proxy/application_1_0001/api/events?since=3&wait=0&user.name=ann%20lee"
         )
-        assert all(agent.startswith("tony-client/") for agent in front.agents)
+        assert all(agent.startswith("tony-client/") for agent in recording.agents)
         assert pauses[0] == 0.25 and pauses[8] == 5.0, "longer while nothing happens"
         assert pauses[10] == 0.1, "never longer than was asked for"
 
     def test_it_names_the_user_that_it_is_given(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HADOOP_USER_NAME", "ann")
-        with Front() as front:
-            front.answers = [(200, "application/json", b"{}")]
-            page = Page(f"{front.url}proxy/application_1_0001/", user="bob")
+        with RecordingServer() as recording:
+            recording.answers = [(200, "application/json", b"{}")]
+            page = Page(f"{recording.url}proxy/application_1_0001/", user="bob")
             page.job()
             page.close()
-        assert front.targets == ["/proxy/application_1_0001/api/job?user.name=bob"]
+        assert recording.targets == ["/proxy/application_1_0001/api/job?user.name=bob"]
 
     def test_a_proxys_own_page_is_not_the_jobs(self) -> None:
-        with Front() as front:
-            page = Page(f"{front.url}proxy/application_1_0001/")
+        with RecordingServer() as recording:
+            page = Page(f"{recording.url}proxy/application_1_0001/")
             html = b"<html>The requested application exited before setting a tracking URL.</html>"
-            front.answers = [(200, "text/html;charset=utf-8", html), (500, "text/html", html)]
+            recording.answers = [(200, "text/html;charset=utf-8", html), (500, "text/html", html)]
             with pytest.raises(PageError, match="not the job's page"):
                 page.job()
             with pytest.raises(PageError, match="500"):
@@ -167,20 +169,20 @@ class TestThroughAProxy:
             page.events(0, 300.0)
 
 
-class Front:
+class RecordingServer:
     """Answers one after the other with what it was told to."""
 
     def __init__(self) -> None:
         self.answers: List[Tuple[int, str, bytes]] = []
         self.targets: List[str] = []
         self.agents: List[str] = []
-        front = self
+        recording = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                front.targets.append(self.path)
-                front.agents.append(self.headers["User-Agent"])
-                status, kind, body = front.answers.pop(0)
+                recording.targets.append(self.path)
+                recording.agents.append(self.headers["User-Agent"])
+                status, kind, body = recording.answers.pop(0)
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
@@ -194,7 +196,7 @@ class Front:
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
-    def __enter__(self) -> Front:
+    def __enter__(self) -> RecordingServer:
         self._thread.start()
         return self
 

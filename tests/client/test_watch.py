@@ -17,7 +17,7 @@ from tony_core.schedulers.port import AppState, NoSuchApplication, SchedulerErro
 from tony_core.view import JobView
 
 
-class Heard:
+class Received:
     """What the callbacks said, in order."""
 
     def __init__(self) -> None:
@@ -54,8 +54,8 @@ class Heard:
 
 
 @pytest.fixture
-def heard() -> Heard:
-    return Heard()
+def received() -> Received:
+    return Received()
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def run(watch: Watch, *threads: threading.Thread, timeout_s: float = 60.0) -> Op
             thread.join()
 
 
-def test_the_whole_way_of_a_job(heard: Heard, page: PageServer) -> None:
+def test_the_whole_way_of_a_job(received: Received, page: PageServer) -> None:
     scheduler = Scripted("", status(state=AppState.SUBMITTED))
 
     def starts() -> None:
@@ -99,21 +99,21 @@ def test_the_whole_way_of_a_job(heard: Heard, page: PageServer) -> None:
         page.tell("worker:0 running")
 
     def ends() -> None:
-        heard.ended_at = time.monotonic()
+        received.ended_at = time.monotonic()
         scheduler.set(state=AppState.SUCCEEDED, finished=1009.0, page_url=None)
 
-    watch = Watch(scheduler, APP, heard.callbacks())
+    watch = Watch(scheduler, APP, received.callbacks())
     view = run(watch, later(0.3, starts, runs, ends))
-    assert time.monotonic() - heard.ended_at < CALL_S  # nothing was waited for
+    assert time.monotonic() - received.ended_at < CALL_S  # nothing was waited for
     assert view is not None
     assert view.state is AppState.SUCCEEDED
-    assert heard.events == ["session 0 begins", "worker:0 running"]
-    assert heard.tasks == [["launched"], ["running"]]
-    assert heard.links[-2] == {"page": page.url, "tensorboard": "http://tb/"}
-    assert heard.links[-1] == {"tensorboard": "http://tb/"}, "the page went with its master"
-    assert [item.state for item in heard.finished] == [AppState.SUCCEEDED]
-    assert heard.threads == {threading.get_ident()}
-    assert heard.ticks > 2
+    assert received.events == ["session 0 begins", "worker:0 running"]
+    assert received.tasks == [["launched"], ["running"]]
+    assert received.links[-2] == {"page": page.url, "tensorboard": "http://tb/"}
+    assert received.links[-1] == {"tensorboard": "http://tb/"}, "the page went with its master"
+    assert [item.state for item in received.finished] == [AppState.SUCCEEDED]
+    assert received.threads == {threading.get_ident()}
+    assert received.ticks > 2
 
 
 def test_callbacks_for_tasks_come_when_they_change_and_for_progress_by_the_percent(
@@ -152,35 +152,35 @@ def test_callbacks_for_tasks_come_when_they_change_and_for_progress_by_the_perce
     assert [{"rss_mb": 9 * 0.502}] in views  # that much was seen, and not told
 
 
-def test_a_page_that_hangs_delays_nothing(heard: Heard, page: PageServer) -> None:
+def test_a_page_that_hangs_delays_nothing(received: Received, page: PageServer) -> None:
     page.silent.set()
     scheduler = Scripted("", status(page_url=page.url))
 
     def ends() -> None:
-        heard.ended_at = time.monotonic()
+        received.ended_at = time.monotonic()
         scheduler.set(state=AppState.FAILED, diagnostics="the master died")
 
-    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.4, ends))
-    assert time.monotonic() - heard.ended_at < CALL_S  # nothing was waited for
+    view = run(Watch(scheduler, APP, received.callbacks()), later(0.4, ends))
+    assert time.monotonic() - received.ended_at < CALL_S  # nothing was waited for
     assert view is not None
     assert view.diagnostics == "the master died"
     page.silent.clear()
 
 
-def test_a_page_that_is_not_there_is_reported(heard: Heard, page: PageServer) -> None:
+def test_a_page_that_is_not_there_is_reported(received: Received, page: PageServer) -> None:
     scheduler = Scripted("", status(page_url=page.url))
     page.close()
 
     def silent(why: str) -> None:
-        heard.silences.append(why)
-        if len(heard.silences) == 2:
+        received.silences.append(why)
+        if len(received.silences) == 2:
             scheduler.set(state=AppState.SUCCEEDED)
 
     assert run(Watch(scheduler, APP, Callbacks(on_silent_page=silent))) is not None
-    assert len(heard.silences) >= 2 and all(heard.silences)
+    assert len(received.silences) >= 2 and all(received.silences)
 
 
-def test_a_takeover_is_followed_and_no_line_is_lost_or_doubled(heard: Heard) -> None:
+def test_a_takeover_is_followed_and_no_line_is_lost_or_doubled(received: Received) -> None:
     first, second = PageServer(), PageServer()
     scheduler = Scripted("", status(page_url=first.url, attempt=1))
     first.tell("one", "two")
@@ -198,14 +198,16 @@ def test_a_takeover_is_followed_and_no_line_is_lost_or_doubled(heard: Heard) -> 
     def ends() -> None:
         scheduler.set(state=AppState.SUCCEEDED)
 
-    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.5, dies, follows, goes_on, ends))
+    view = run(
+        Watch(scheduler, APP, received.callbacks()), later(0.5, dies, follows, goes_on, ends)
+    )
     second.close()
     assert view is not None
-    assert heard.events == ["one", "two", "attempt 2 took over", "three"]
+    assert received.events == ["one", "two", "attempt 2 took over", "three"]
 
 
 def test_events_that_the_page_did_not_show_come_from_history(
-    heard: Heard, page: PageServer, tmp_path: Any
+    received: Received, page: PageServer, tmp_path: Any
 ) -> None:
     scheduler = Scripted(str(tmp_path), status(page_url=page.url))
     page.tell("one")
@@ -221,15 +223,17 @@ def test_events_that_the_page_did_not_show_come_from_history(
         assert writer.close() == []
         scheduler.set(state=AppState.FAILED, finished=1005.0, diagnostics="worker:0 failed")
 
-    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.5, ends))
+    view = run(Watch(scheduler, APP, received.callbacks()), later(0.5, ends))
     assert view is not None
     assert view.source == "history"
     assert view.root_cause["exit_code"] == 3
     assert view.tasks[0].exit_code == 3
-    assert heard.events == ["one", "two", "three"]
+    assert received.events == ["one", "two", "three"]
 
 
-def test_an_end_that_the_page_showed_is_not_read_again(heard: Heard, page: PageServer) -> None:
+def test_an_end_that_the_page_showed_is_not_read_again(
+    received: Received, page: PageServer
+) -> None:
     scheduler = Scripted("", status(page_url=page.url))
 
     def unread(job: object) -> str:
@@ -238,7 +242,7 @@ def test_an_end_that_the_page_showed_is_not_read_again(heard: Heard, page: PageS
     scheduler.history_root = unread  # type: ignore[assignment, method-assign]
     page.tell("one")
 
-    def says() -> None:
+    def page_shows_end() -> None:
         page.job.update(state="FAILED", finished=1005.0, root_cause={"task": "worker:0"})
         page.tasks = [task(state="failed", exit_code=3)]
         page.tell("the job has ended: FAILED", kind="job-ended")
@@ -246,22 +250,22 @@ def test_an_end_that_the_page_showed_is_not_read_again(heard: Heard, page: PageS
     def ends() -> None:
         scheduler.set(state=AppState.FAILED, finished=1005.5, diagnostics="worker:0 failed")
 
-    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.4, says, ends))
+    view = run(Watch(scheduler, APP, received.callbacks()), later(0.4, page_shows_end, ends))
     assert view is not None
     assert (view.source, view.state) == ("history", AppState.FAILED)
     assert view.root_cause["task"] == "worker:0"
     assert view.tasks[0].exit_code == 3
     assert view.diagnostics == "worker:0 failed"
-    assert heard.events == ["one", "the job has ended: FAILED"]
-    assert [item.tasks for item in heard.finished] == [view.tasks]
+    assert received.events == ["one", "the job has ended: FAILED"]
+    assert [item.tasks for item in received.finished] == [view.tasks]
 
 
 def test_an_end_that_was_not_the_last_is_forgotten(
-    heard: Heard, page: PageServer, tmp_path: Any
+    received: Received, page: PageServer, tmp_path: Any
 ) -> None:
     scheduler = Scripted(str(tmp_path), status(page_url=page.url))
 
-    def says() -> None:
+    def page_shows_end() -> None:
         page.job.update(state="FAILED", finished=1005.0)
         page.tasks = [task(state="failed", exit_code=3)]
         page.tell("the job has ended: FAILED", kind="job-ended")
@@ -279,13 +283,15 @@ def test_an_end_that_was_not_the_last_is_forgotten(
         assert writer.close() == []
         scheduler.set(state=AppState.SUCCEEDED, finished=1009.0)
 
-    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.4, says, goes_on, ends))
+    view = run(
+        Watch(scheduler, APP, received.callbacks()), later(0.4, page_shows_end, goes_on, ends)
+    )
     assert view is not None
     assert [item.state for item in view.tasks] == ["succeeded"]
 
 
 def test_what_a_page_shows_before_its_last_line_is_not_the_end(
-    heard: Heard, page: PageServer, tmp_path: Any
+    received: Received, page: PageServer, tmp_path: Any
 ) -> None:
     scheduler = Scripted(str(tmp_path), status(page_url=page.url))
     page.job.update(state="FAILED", finished=1005.0)
@@ -300,20 +306,20 @@ def test_what_a_page_shows_before_its_last_line_is_not_the_end(
         assert writer.close() == []
         scheduler.set(state=AppState.FAILED, finished=1006.0)
 
-    view = run(Watch(scheduler, APP, heard.callbacks()), later(0.4, ends))
+    view = run(Watch(scheduler, APP, received.callbacks()), later(0.4, ends))
     assert view is not None
     assert [item.state for item in view.tasks] == ["stopped"]
 
 
-def test_an_ended_job_finishes_at_once(heard: Heard) -> None:
+def test_an_ended_job_finishes_at_once(received: Received) -> None:
     scheduler = Scripted("", status(state=AppState.KILLED, diagnostics="killed by ann"))
-    view = Watch(scheduler, APP, heard.callbacks()).run()
+    view = Watch(scheduler, APP, received.callbacks()).run()
     assert view is not None
     assert view.diagnostics == "killed by ann"
-    assert (scheduler.asked, heard.ticks) == (1, 0)  # it has waited for nothing
+    assert (scheduler.asked, received.ticks) == (1, 0)  # it has waited for nothing
 
 
-def test_a_scheduler_that_is_away_for_a_while(heard: Heard) -> None:
+def test_a_scheduler_that_is_away_for_a_while(received: Received) -> None:
     scheduler = Scripted("", status())
     scheduler.unreachable = "connection refused"
 
@@ -321,14 +327,14 @@ def test_a_scheduler_that_is_away_for_a_while(heard: Heard) -> None:
         scheduler.unreachable = None
         scheduler.set(state=AppState.SUCCEEDED)
 
-    assert run(Watch(scheduler, APP, heard.callbacks()), later(0.4, back)) is not None
-    assert heard.problems == ["connection refused"]
+    assert run(Watch(scheduler, APP, received.callbacks()), later(0.4, back)) is not None
+    assert received.problems == ["connection refused"]
 
 
-def test_a_scheduler_that_stays_away_is_an_error(heard: Heard) -> None:
+def test_a_scheduler_that_stays_away_is_an_error(received: Received) -> None:
     scheduler = Scripted("", status())
     scheduler.unreachable = "connection refused"
-    watch = Watch(scheduler, APP, heard.callbacks(), unreachable_s=0.3)
+    watch = Watch(scheduler, APP, received.callbacks(), unreachable_s=0.3)
     with pytest.raises(SchedulerError, match=f"connection refused.*tony attach {APP}"):
         watch.run(10)
 
@@ -356,7 +362,7 @@ def test_a_callback_that_raises_reaches_the_caller(page: PageServer) -> None:
         Watch(scheduler, APP, Callbacks(on_event=fails)).run(10)
 
 
-class TestPace:
+class TestPollInterval:
     def test_what_is_cheap_is_asked_often(self) -> None:
         interval = PollInterval()
         interval.answered(0.0005)

@@ -111,8 +111,8 @@ class TestApplications:
         cluster = hadoop("mapreduce", version=version)
         info = call("GET", f"{cluster.rm_url}/ws/v1/cluster/info")["clusterInfo"]
         assert info["hadoopVersion"] == version
-        said = cluster.run_jar(cluster.jar("hadoop-mapreduce-examples"), "pi", "1", "10")
-        assert "Estimated value of Pi is 3." in said
+        output = cluster.run_jar(cluster.jar("hadoop-mapreduce-examples"), "pi", "1", "10")
+        assert "Estimated value of Pi is 3." in output
         assert [app["finalStatus"] for app in cluster.applications()] == ["SUCCEEDED"]
 
 

@@ -83,8 +83,8 @@ class TestScheduling:
     def test_a_label_may_be_closed(self, hadoop: GetHadoop) -> None:
         cluster = hadoop(*SCHEDULING)
         for queue, label in (("default", "reserved"), ("tiny", "gpu")):
-            said = refusal(cluster, queue=queue, am_container_node_label_expression=label)
-            assert "permission to access all labels" in said
+            reason = refusal(cluster, queue=queue, am_container_node_label_expression=label)
+            assert "permission to access all labels" in reason
 
     def test_one_node_has_gpus(self, hadoop: GetHadoop) -> None:
         cluster = hadoop(*SCHEDULING)
@@ -112,8 +112,8 @@ class TestScheduling:
 
     def test_a_private_queue_refuses_every_user(self, hadoop: GetHadoop) -> None:
         cluster = hadoop(*SCHEDULING)
-        said = refusal(cluster, queue="private")
-        assert f"User {cluster.user} does not have permission to submit" in said
+        reason = refusal(cluster, queue="private")
+        assert f"User {cluster.user} does not have permission to submit" in reason
 
     def test_a_small_queue_names_what_exceeds_it(self, hadoop: GetHadoop) -> None:
         cluster = hadoop(*SCHEDULING)
@@ -122,8 +122,8 @@ class TestScheduling:
         big = {"memory": 2048, "vCores": 1}
         second = submit(cluster, "sleep 60", queue="tiny", resource=big)
         assert eventually(lambda: "AM resource limit" in why_not(cluster.application(second)))
-        said = refusal(cluster, queue="tiny")
-        assert "already has 2 applications" in said or "maximum application" in said.lower()
+        reason = refusal(cluster, queue="tiny")
+        assert "already has 2 applications" in reason or "maximum application" in reason.lower()
 
     def test_calls_are_signed(self, hadoop: GetHadoop) -> None:
         assert b'qop="auth-int"' in protections(hadoop(*SCHEDULING).scheduler_address)
@@ -145,12 +145,12 @@ class TestPlacing:
         cluster = hadoop(*PLACING)
         assert b'qop="auth-conf"' in protections(cluster.scheduler_address)
         jar = cluster.jar("hadoop-yarn-applications-distributedshell")
-        said = cluster.tool(
+        output = cluster.tool(
             SHELL,
             *("-jar", str(jar), *self.ARGUMENTS),
             *("-container_memory", "128", "-placement_spec", "apart(2),NOTIN,NODE,apart"),
         )
-        assert "completed successfully" in said
+        assert "completed successfully" in output
         (app,) = cluster.applications()
         logs = cluster.folder / "data"
         ran = {

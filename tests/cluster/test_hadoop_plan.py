@@ -77,9 +77,9 @@ class TestFeatures:
         home = Path(plan.description()["client"]["HADOOP_HOME"])
         assert os.access(home / "bin" / "hadoop", os.X_OK)
         assert list((home / "share" / "hadoop" / "tools" / "lib").glob("hadoop-streaming-*.jar"))
-        said = subprocess.run([home / "bin" / "yarn", "rmadmin"], capture_output=True, text=True)
-        assert (said.returncode, said.stdout) == (2, "")
-        assert said.stderr == "yarn: only these are here: application, logs\n"
+        done = subprocess.run([home / "bin" / "yarn", "rmadmin"], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "yarn: only these are here: application, logs\n"
 
     @pytest.mark.parametrize("features", [(), ("queues",), ("labels",), ("queues", "labels")])
     def test_the_shares_of_queues_are_whole(
@@ -302,9 +302,9 @@ class TestArchive:
         found = self.distribution(tmp_path)  # this Java cannot even be run
         monkeypatch.setattr(sandbox, "distribution", lambda version: found)
         assert sandbox.main(["fetch"]) == 0
-        said = capsys.readouterr()
-        assert said.out == f"{found.folder}\n"
-        assert "daemons will start more slowly: " in said.err
+        printed = capsys.readouterr()
+        assert printed.out == f"{found.folder}\n"
+        assert "daemons will start more slowly: " in printed.err
         assert [path.name for path in tmp_path.iterdir() if "classes" in path.name] == []
 
     def test_it_is_made_once_and_the_one_before_it_goes(

@@ -88,9 +88,9 @@ def test_by_hand_it_stays_until_it_is_stopped(tmp_path: Path) -> None:
         assert up.stdout == f"export HADOOP_CONF_DIR={folder}/conf\n", up.stderr
         assert sandbox("up").returncode == 1
         sandbox("kill", "nm1")
-        said = sandbox("status").stdout
-        assert "features: two_nodes" in said
-        assert "nm1  stopped" in said
+        output = sandbox("status").stdout
+        assert "features: two_nodes" in output
+        assert "nm1  stopped" in output
         restarted = sandbox("restart", "nm1")
         assert restarted.returncode == 0, restarted.stderr
         assert "stopped" not in sandbox("status").stdout

@@ -25,12 +25,12 @@ DEADLINE_S = 400.0
 class Ran:
     """What became of one run: of each task instance its state, and what it gave."""
 
-    def __init__(self, told: Dict[str, Any], said: str) -> None:
-        self.state: str = told["state"]
-        self.tasks: Dict[str, str] = told["tasks"]
-        self.gave: Dict[str, Any] = told["gave"]
-        self.events: List[Dict[str, Any]] = told["events"]
-        self.said = said
+    def __init__(self, result: Dict[str, Any], output: str) -> None:
+        self.state: str = result["state"]
+        self.tasks: Dict[str, str] = result["tasks"]
+        self.gave: Dict[str, Any] = result["gave"]
+        self.events: List[Dict[str, Any]] = result["events"]
+        self.output = output
 
 
 Run = Callable[..., Ran]
@@ -60,7 +60,7 @@ def run_dag(airflow_home: Path, tmp_path: Path, tony_home: Path) -> Iterator[Run
         path = Path(file) if os.path.isabs(file) else DAGS / file
         output = tmp_path / "ran.json"
         log = tmp_path / f"{path.stem}.log"
-        with open(log, "w") as said:
+        with open(log, "w") as log_file:
             done = subprocess.run(
                 [sys.executable, str(RUNNER), str(path), json.dumps(conf), str(output)],
                 env={
@@ -70,7 +70,7 @@ def run_dag(airflow_home: Path, tmp_path: Path, tony_home: Path) -> Iterator[Run
                 },
                 cwd=tmp_path,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=log_file,
                 stderr=subprocess.STDOUT,
                 timeout=DEADLINE_S,
             )

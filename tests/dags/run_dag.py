@@ -30,13 +30,13 @@ def main(file: str, conf: str, output: str) -> None:
             gave[name] = ti.xcom_pull(
                 task_ids=ti.task_id, map_indexes=ti.map_index, session=session
             )
-        told = {
+        result = {
             "state": str(run.state),
             "tasks": tasks,
             "gave": gave,
             "events": asset_events(session, run.run_id),
         }
-    Path(output).write_text(json.dumps(told))
+    Path(output).write_text(json.dumps(result))
 
 
 def asset_events(session: Any, run_id: str) -> List[Dict[str, Any]]:

@@ -80,7 +80,7 @@ def test_a_sensor_and_a_decorated_function(hadoop: GetHadoop, run_dag: Run, tmp_
     file = tmp_path / "on_yarn.py"
     file.write_text(DAG.replace("HADOOP_CONF_DIR}", f"{str(cluster.conf_dir)!r}}}"))
     ran = run_dag(str(file), {"name": name, "src": str(source), "folder": str(folder)})
-    assert ran.state == "success", ran.said
+    assert ran.state == "success", ran.output
     app_id = ran.gave["start"]["application_id"]
     assert ran.gave["good"]["application_id"] == app_id and ran.gave["good"]["value"] == 0.9
     assert ran.gave["ended"] == {"application_id": app_id, "state": "SUCCEEDED"}

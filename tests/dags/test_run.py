@@ -18,7 +18,7 @@ Environment = Callable[[str], Path]
 def test_the_first_training(run_dag: Run, environment: Environment) -> None:
     python = str(environment("mpi") / "bin" / "python")
     ran = run_dag("first_training.py", {"python": python, "steps": 120})
-    assert ran.state == "success", ran.said
+    assert ran.state == "success", ran.output
     assert ran.tasks == {"train": "success", "check": "success"}
     job = ran.gave["train"]
     assert (job["outcome"], job["attempts"]) == ("SUCCEEDED", 1)
@@ -26,7 +26,7 @@ def test_the_first_training(run_dag: Run, environment: Environment) -> None:
     assert job["result"]["processes"] == 2
     assert job["links"]["tensorboard"].endswith("/tasks/train/-1/#metrics")  # it has ended
     assert ran.gave["check"] == job["result"]["last_loss"]
-    assert "progress " in ran.said and "worker:1 running" in ran.said
+    assert "progress " in ran.output and "worker:1 running" in ran.output
 
 
 def test_a_decorated_function_and_its_asset(
@@ -36,7 +36,7 @@ def test_a_decorated_function_and_its_asset(
     folder = tmp_path / "models"
     conf = {"python": python, "points": 200, "folder": str(folder)}
     ran = run_dag("decorated.py", conf)
-    assert ran.state == "success", ran.said
+    assert ran.state == "success", ran.output
     line = ran.gave["fit"]
     assert line["weight"] == pytest.approx(3, abs=0.05)
     assert json.loads(Path(line["model"]).read_text())["weight"] == line["weight"]
@@ -49,7 +49,7 @@ def test_a_decorated_function_and_its_asset(
 def test_mapped_and_deferred(run_dag: Run, environment: Environment) -> None:
     python = str(environment("mpi") / "bin" / "python")
     ran = run_dag("expand.py", {"python": python, "steps": 120, "sizes": [128, 256]})
-    assert ran.state == "success", ran.said
+    assert ran.state == "success", ran.output
     assert ran.tasks["train[0]"] == ran.tasks["train[1]"] == "success"
     losses = [ran.gave[f"train[{index}]"]["result"]["last_loss"] for index in range(2)]
     assert ran.gave["best"]["last_loss"] == min(losses)
@@ -77,7 +77,7 @@ def test_each_framework(framework: str, env: str, run_dag: Run, environment: Env
         "pythons": {framework: str(environment(env) / "bin" / "python")},
     }
     ran = run_dag("frameworks.py", conf)
-    assert ran.state == "success", ran.said
+    assert ran.state == "success", ran.output
     chosen = f"train_{framework.replace('-', '_')}"
     ended = {name for name, state in ran.tasks.items() if state == "success"}
     assert ended == {"choose", chosen}

@@ -46,9 +46,11 @@ def test_job_files_are_without_problems(
     monkeypatch.chdir(tmp_path)
     Path("tony.xml").write_text(block.text)
     assert main(["config", "check", "tony.xml"]) == 0, capsys.readouterr().out
-    said = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out.splitlines()
     # A command may come from the command line.
-    assert [line for line in said if "no command" not in line and "no problems" not in line] == []
+    assert [
+        line for line in printed if "no command" not in line and "no problems" not in line
+    ] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

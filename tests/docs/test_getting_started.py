@@ -63,7 +63,7 @@ def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_program_runs_by_hand(first: Path) -> None:
     import tony as module
 
-    said = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "src/train.py"],
         cwd=first,
         env={**os.environ, "PYTHONPATH": str(Path(module.__file__).parent)},
@@ -71,7 +71,7 @@ def test_the_program_runs_by_hand(first: Path) -> None:
         text=True,
         check=True,
     ).stdout
-    assert said.splitlines()[-1] == "y = 2.72 x + 1.15"
+    assert printed.splitlines()[-1] == "y = 2.72 x + 1.15"
 
 
 def test_the_first_job_goes_on_after_a_worker_was_killed(first: Path) -> None:
@@ -83,10 +83,10 @@ def test_the_first_job_goes_on_after_a_worker_was_killed(first: Path) -> None:
         assert time.monotonic() < end, "no checkpoint came"
         time.sleep(0.05)
     os.kill(program_of(app, "1"), signal.SIGKILL)
-    said = tony("attach", app, cwd=first)
-    assert "which TonY did not send" in said
-    assert "session 1 follows" in said
-    assert re.search(rf"^SUCCEEDED first \({app}\) after .* s, exit code 0$", said, re.MULTILINE)
+    printed = tony("attach", app, cwd=first)
+    assert "which TonY did not send" in printed
+    assert "session 1 follows" in printed
+    assert re.search(rf"^SUCCEEDED first \({app}\) after .* s, exit code 0$", printed, re.MULTILINE)
     log = tony("logs", "-t", "worker:1", cwd=first)
     assert re.search(r"^session 1 goes on after step \d+$", log, re.MULTILINE)
     assert log.splitlines()[-1] == "y = 2.79 x + 1.10"

@@ -24,7 +24,7 @@ def jobs_of(folder: Path) -> Dict[str, Dict[str, str]]:
 
 
 def test_flow_2_matches_the_job_files() -> None:
-    said = yaml.safe_load((FLOWS / "retraining-flow2" / "publish.flow").read_text())
+    flow = yaml.safe_load((FLOWS / "retraining-flow2" / "publish.flow").read_text())
     project = yaml.safe_load((FLOWS / "retraining-flow2" / "retraining.project").read_text())
     assert project == {"azkaban-flow-version": 2.0}
 
@@ -32,9 +32,9 @@ def test_flow_2_matches_the_job_files() -> None:
         return str(value)
 
     shared = load((FLOWS / "retraining" / "shared.properties").read_bytes())
-    assert {key: text(value) for key, value in said["config"].items()} == shared
+    assert {key: text(value) for key, value in flow["config"].items()} == shared
     found = {}
-    for node in said["nodes"]:
+    for node in flow["nodes"]:
         more = {"dependencies": ",".join(node["dependsOn"])} if "dependsOn" in node else {}
         config = {key: text(value) for key, value in node["config"].items()}
         found[node["name"]] = {"type": node["type"], **more, **config}
@@ -47,17 +47,17 @@ def test_jobs_name_what_is_there(name: str) -> None:
     archive = upload.pack([FLOWS / name, PROGRAMS] if name == "retraining" else [FLOWS / name])
     with zipfile.ZipFile(io.BytesIO(archive)) as zipped:
         files = set(zipped.namelist())
-    for job, said in jobs.items():
-        for dependency in filter(None, said.get("dependencies", "").split(",")):
+    for job, keys in jobs.items():
+        for dependency in filter(None, keys.get("dependencies", "").split(",")):
             assert dependency in jobs, job
-        for key in set(said) - WORDS:
+        for key in set(keys) - WORDS:
             assert key.startswith("tony."), f"{job}: {key}"
-        if said["type"] == "tony":
-            program = said["executes"].split()[1]
-            assert f"{said['src_dir']}/{program}" in files
+        if keys["type"] == "tony":
+            program = keys["executes"].split()[1]
+            assert f"{keys['src_dir']}/{program}" in files
         else:
-            program = said["command"].split()[1]
-            assert program in files or said["command"].startswith("echo"), said["command"]
+            program = keys["command"].split()[1]
+            assert program in files or keys["command"].startswith("echo"), keys["command"]
     assert len(files) > len(jobs) and not any("__pycache__" in file for file in files)
 
 
@@ -80,8 +80,8 @@ def test_a_failed_upload_is_reported(
     assert upload.main([str(tmp_path / "none")]) == 1
     assert "is not a folder" in capsys.readouterr().err
     assert upload.main([str(tmp_path), "--server", "http://127.0.0.1:1"]) == 1
-    said = capsys.readouterr().err
-    assert "http://127.0.0.1:1 does not answer" in said and "hush" not in said
+    printed = capsys.readouterr().err
+    assert "http://127.0.0.1:1 does not answer" in printed and "hush" not in printed
     assert upload.main([str(tmp_path), "--server", "somewhere"]) == 1
     assert "is not a server's address" in capsys.readouterr().err
     with pytest.raises(SystemExit):

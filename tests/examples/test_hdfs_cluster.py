@@ -34,13 +34,13 @@ def cluster(hadoop: GetHadoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def result(job: Running, cluster: Hadoop) -> Dict[str, Any]:
     """What it left on HDFS."""
     folder = f"hdfs:///user/{cluster.user}/tony-examples/hdfs/checkpoints/{job.app_id}"
-    told: Dict[str, Any] = json.loads(Path(tony.dataset(f"{folder}/result.json")).read_text())
+    outcome: Dict[str, Any] = json.loads(Path(tony.dataset(f"{folder}/result.json")).read_text())
     saved = tony.checkpoints(folder)
     assert saved.steps() == [180, 200]
     newest = saved.latest()
     state = json.loads(Path(newest[1]).read_text())
-    assert len(state["losses"]) == told["steps"] == 200
-    return told
+    assert len(state["losses"]) == outcome["steps"] == 200
+    return outcome
 
 
 @pytest.mark.parametrize("scheduler", [pytest.param("local", marks=pytest.mark.nightly), "yarn"])
@@ -53,21 +53,21 @@ def test_it_dies_and_goes_on_from_the_newest_checkpoint(
         conf = SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir))
         words = ["--shell_env", f"{HDFS_VARIABLE}={hdfs_environment(conf, cluster.user)}"]
         one.env.pop("HADOOP_CONF_DIR", None)
-    told = {}
+    results = {}
     for name, more in (("whole", ""), ("killed", "--die-at 50")):
         job = one.submit(
             *words, "--task_params", more or "--batch 64", cwd=EXAMPLE, conf=user(cluster)
         )
         job.ends(0)
-        told[name] = result(job, cluster)
+        results[name] = result(job, cluster)
         if more:
             causes = [event for event in job.events() if event["kind"] == "root-cause"]
             assert [event["task"] for event in causes] == ["worker:0"]
             assert "signal 9" in causes[0]["text"]
             assert "session 1: resumed at step 40" in one("logs", job.app_id).stdout
-    assert (told["whole"]["sessions"], told["killed"]["sessions"]) == (1, 2)
-    assert (told["whole"]["resumed_at"], told["killed"]["resumed_at"]) == (0, 40)
-    assert told["whole"]["last_loss"] == told["killed"]["last_loss"]
+    assert (results["whole"]["sessions"], results["killed"]["sessions"]) == (1, 2)
+    assert (results["whole"]["resumed_at"], results["killed"]["resumed_at"]) == (0, 40)
+    assert results["whole"]["last_loss"] == results["killed"]["last_loss"]
 
 
 def user(cluster: Hadoop) -> Dict[str, str]:

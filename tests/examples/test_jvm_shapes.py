@@ -126,9 +126,9 @@ def test_mnist_tensorflow(tmp_path: Path, src: Path) -> None:
     assert sorted(found) == ["evaluator:0", "ps:0", "worker:0", "worker:1"]
     for task, read in found.items():
         role, _, index = task.partition(":")
-        told = json.loads(read["TF_CONFIG"])
-        assert told["task"] == {"type": role, "index": int(index)}
-        assert len(told["cluster"]["worker"]) == 2
+        tf_config = json.loads(read["TF_CONFIG"])
+        assert tf_config["task"] == {"type": role, "index": int(index)}
+        assert len(tf_config["cluster"]["worker"]) == 2
         assert read["arguments"] == ["--steps", "1000", "--data_dir", "/tmp/data"]
 
 

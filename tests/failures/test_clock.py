@@ -129,13 +129,13 @@ class Watched:
                 cwd=folder,
                 env=environment(**clock.env),
             )
-        until(lambda: "running on" in self.said or self.client.poll() is not None, "the tasks")
-        assert self.client.poll() is None, self.said
-        self.wreck = Wreck.of(home, application_of(self.said))
+        until(lambda: "running on" in self.output or self.client.poll() is not None, "the tasks")
+        assert self.client.poll() is None, self.output
+        self.wreck = Wreck.of(home, application_of(self.output))
 
     @property
-    def said(self) -> str:
-        """What the client has said."""
+    def output(self) -> str:
+        """What the client has printed."""
         return self._out.read_text()
 
     def reports(self, step: int) -> None:
@@ -147,9 +147,9 @@ class Watched:
 
         until(beyond, f"reports of steps beyond {step}")
 
-    def open(self, door: str) -> None:
+    def open(self, barrier: str) -> None:
         """The programs go through."""
-        (self.doors / door).touch()
+        (self.doors / barrier).touch()
 
 
 @pytest.fixture
@@ -183,13 +183,13 @@ def look(watched: Watched, since: float) -> None:
     """At the job, in every way there is."""
     app, tony = watched.wreck.app_id, watched.clock.tony
     looks_well(tony("status", app, "--json"), time.monotonic() - since)
-    said = [tony("status", app), tony("list"), tony("describe", app), tony("gc", "--dry-run")]
+    answers = [tony("status", app), tony("list"), tony("describe", app), tony("gc", "--dry-run")]
     url = watched.wreck.status().page_url
     if url is not None:
         with urllib.request.urlopen(url, timeout=30) as answer:
-            said.append(answer.read().decode())
-    assert not backwards(*said)
-    assert app not in said[3], said[3]  # nothing of it is garbage
+            answers.append(answer.read().decode())
+    assert not backwards(*answers)
+    assert app not in answers[3], answers[3]  # nothing of it is garbage
     events = tony("describe", app, "--json")["events"]
     assert events
     times = [event["time"] for event in events]
@@ -217,11 +217,11 @@ def test_the_clock_is_set_under_a_job(watched: Watched, clock: Clock, seconds: i
     watched.open("go1")
 
     words = ("failed with exit code 3", "a new master takes over 2 containers of session 1")
-    said = wreck.ends(AppState.SUCCEEDED, *words)
-    assert watched.client.wait(60) == 0, watched.said
+    shown = wreck.ends(AppState.SUCCEEDED, *words)
+    assert watched.client.wait(60) == 0, watched.output
     for never in ("silent", "lost", "timed out", "timeout", "lease"):
-        assert never not in said, said
-    assert not backwards(watched.said)
+        assert never not in shown, shown
+    assert not backwards(watched.output)
     look(watched, since)
     moved = [int(number) for text in wreck.logs() for number in re.findall(r"went (-?\d+)", text)]
     assert sum(abs(number - seconds) < HOUR / 2 for number in moved) == 2, wreck.logs()

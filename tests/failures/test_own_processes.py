@@ -87,14 +87,14 @@ def test_the_last_master_is_killed(tony_home: Path) -> None:
 
 def read_history(wreck: Wreck) -> Any:
     """What ``tony history`` says of it: the same in its list, and no more of a page."""
-    told = {}
+    answers = {}
     for words in (("list",), ("show", wreck.app_id)):
         there = Path(wreck.home.root).parent
         done = tony("history", *words, "--json", cwd=there, timeout=120)
         assert done.returncode == 0, done.stderr
-        told[words[0]] = json.loads(done.stdout)
-    (listed,) = told["list"]["jobs"]
-    shown = told["show"]
+        answers[words[0]] = json.loads(done.stdout)
+    (listed,) = answers["list"]["jobs"]
+    shown = answers["show"]
     for name in ("app_id", "state", "finished", "diagnostics", "links"):
         assert listed[name] == shown["job"][name]
     assert shown["job"]["finished"] and "page" not in shown["job"]["links"]
@@ -162,14 +162,14 @@ def test_a_disk_that_is_full_for_logs_state_and_working_folder(small: Path) -> N
     timeouts = Timeouts(kill_grace_s=0.5, master_lost_s=1.0)
     master = MasterSpec(user_retries=0, infrastructure_retries=0, max_attempts=1)
     wreck = Wreck(small, one_role(FILL, master=master, timeouts=timeouts))
-    said = wreck.ends(AppState.FAILED)
+    reasons = wreck.ends(AppState.FAILED)
     # The master's own word, or the executor's of its program: whoever is the first to need room.
-    assert "free some space" in said or "no space is left on the node's disk" in said, said
+    assert "free some space" in reasons or "no space is left on the node's disk" in reasons, reasons
 
 
 def test_a_disk_that_fills_up_under_a_job_ends_nothing(small: Path, tmp_path: Path) -> None:
-    door = f"until [ -e {tmp_path}/$JOB_NAME ]; do sleep 0.05; done"
-    wreck = Wreck(small, with_role("chief", door, door))
+    barrier = f"until [ -e {tmp_path}/$JOB_NAME ]; do sleep 0.05; done"
+    wreck = Wreck(small, with_role("chief", barrier, barrier))
     wreck.running(2)
     until(lambda: (wreck.get("api/job") or {}).get("progress") is not None, "the page")
     fill = small / "fill"
@@ -181,6 +181,6 @@ def test_a_disk_that_fills_up_under_a_job_ends_nothing(small: Path, tmp_path: Pa
     fill.unlink()
     until(lambda: not wreck.get("api/job")["trouble"], "the state to be kept again")
     (tmp_path / "worker").touch()
-    said = wreck.ends(AppState.SUCCEEDED, "No space left on device); the job goes on")
-    assert said.count("the job's state cannot be written") == 1, said
-    assert said.count("the job's state is kept again") == 1, said
+    reasons = wreck.ends(AppState.SUCCEEDED, "No space left on device); the job goes on")
+    assert reasons.count("the job's state cannot be written") == 1, reasons
+    assert reasons.count("the job's state is kept again") == 1, reasons

@@ -44,11 +44,11 @@ def test_each_test_that_is_named_is_there() -> None:
 
 
 def test_each_row_names_what_it_was_tried_on() -> None:
-    told = (CHECKOUT / "docs" / "failures.md").read_text()
+    page = (CHECKOUT / "docs" / "failures.md").read_text()
     for what, _, tests, on in rows():
         kinds = [part.split(",")[0].split(":")[0] for part in on.split("; ")]
         for kind in kinds:
-            assert f"- *{kind.removesuffix(' on YARN')}*:" in told, (what, kind)
+            assert f"- *{kind.removesuffix(' on YARN')}*:" in page, (what, kind)
         if "failures/" in tests or "master/test_master_real.py" in tests:
             assert "a job" in kinds, what
         if "`executor/" in tests:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 class Try(NamedTuple):
-    """One program, as it told of itself."""
+    """One program, as it printed itself."""
 
     task: int
     restart: int
@@ -26,10 +26,10 @@ class Try(NamedTuple):
     pid: int
 
 
-SAYS = 'echo "$TASK_INDEX $TASK_RESTARTS $PPID $$"'
+PRINTS_ITSELF = 'echo "$TASK_INDEX $TASK_RESTARTS $PPID $$"'
 
 
-def alone(command: str, tries: int = 3) -> Job:
+def restarting_job(command: str, tries: int = 3) -> Job:
     """Two plain workers, each of which is started again alone."""
     job = one_role(command, 2, framework="tensorflow", mode=Mode.FCFS, master=ONCE)
     (worker,) = job.roles
@@ -37,8 +37,8 @@ def alone(command: str, tries: int = 3) -> Job:
     return job.replace(roles=(scope,))
 
 
-def told(wreck: Wreck, count: int) -> Dict[int, List[Try]]:
-    """What so many programs told, by their task."""
+def programs_started(wreck: Wreck, count: int) -> Dict[int, List[Try]]:
+    """The programs once there are so many, by their task."""
 
     def look() -> List[Try]:
         lines = [line for text in wreck.logs() for line in text.splitlines(keepends=True)]
@@ -54,15 +54,17 @@ def told(wreck: Wreck, count: int) -> Dict[int, List[Try]]:
 def two_that_wait(tony_home: Path, folder: Path) -> Tuple[Wreck, Path, Dict[int, List[Try]]]:
     """A job whose two programs have said which they are, and end when a file is there."""
     go = folder / "go"
-    wreck = Wreck(tony_home, alone(f"{SAYS}; until [ -e {go} ]; do sleep 0.05; done"))
+    wreck = Wreck(
+        tony_home, restarting_job(f"{PRINTS_ITSELF}; until [ -e {go} ]; do sleep 0.05; done")
+    )
     wreck.running(2)
-    return wreck, go, told(wreck, 2)
+    return wreck, go, programs_started(wreck, 2)
 
 
 def test_only_the_killed_program_is_restarted(tony_home: Path, tmp_path: Path) -> None:
     wreck, go, before = two_that_wait(tony_home, tmp_path)
     os.kill(before[1][0].pid, signal.SIGKILL)
-    after = told(wreck, 3)
+    after = programs_started(wreck, 3)
     assert after[0] == before[0]
     first, second = after[1]
     assert (second.restart, second.executor) == (1, first.executor), "in its container"
@@ -79,14 +81,14 @@ def test_an_executor_is_killed_and_its_task_comes_back_elsewhere(
 ) -> None:
     wreck, go, before = two_that_wait(tony_home, tmp_path)
     os.kill(before[1][0].executor, signal.SIGKILL)
-    after = told(wreck, 3)
+    after = programs_started(wreck, 3)
     assert after[0] == before[0]
     first, second = after[1]
     assert second.restart == 1 and second.executor != first.executor
     wreck.running(2)
     os.kill(wreck.master_pid(), signal.SIGKILL)
     wreck.running(2, attempt=2)
-    assert told(wreck, 3) == after, "a next master knows which is which"
+    assert programs_started(wreck, 3) == after, "a next master knows which is which"
     go.touch()
     wreck.ends(AppState.SUCCEEDED, "worker:1 is started again alone in another container")
 
@@ -122,9 +124,9 @@ def test_gang_tasks_restart_at_their_known_address_or_not_at_all(
     first, second = (line.split(" ", 2) for line in after["ps"])
     assert (first[0], first[2]) == (second[0], second[2]), "its executor, its port, its peers"
     os.kill(int(before["evaluator"][0].split()[0]), signal.SIGKILL)
-    told = [json.loads(line.split(" ", 2)[2]) for line in tries(5)["evaluator"]]
-    assert [sorted(each["cluster"]) for each in told] == [["evaluator", "ps", "worker"]] * 2
-    assert told[0]["cluster"]["ps"] == told[1]["cluster"]["ps"]
+    printed = [json.loads(line.split(" ", 2)[2]) for line in tries(5)["evaluator"]]
+    assert [sorted(each["cluster"]) for each in printed] == [["evaluator", "ps", "worker"]] * 2
+    assert printed[0]["cluster"]["ps"] == printed[1]["cluster"]["ps"]
     assert tries(5)["worker"] == before["worker"]
     go.touch()
     wreck.ends(AppState.SUCCEEDED, "ps:0 is started again alone on", "evaluator:0 is started again")
@@ -132,6 +134,6 @@ def test_gang_tasks_restart_at_their_known_address_or_not_at_all(
 
 def test_when_no_try_is_left_the_session_fails(tony_home: Path) -> None:
     fails = "[ $TASK_INDEX = 0 ] || { echo try $TASK_RESTARTS >&2; exit 7; }; sleep 300"
-    wreck = Wreck(tony_home, alone(fails, tries=1))
+    wreck = Wreck(tony_home, restarting_job(fails, tries=1))
     words = ("worker:1 is not tried again alone (tony.worker.max-restarts)", "exit code 7", "try 1")
     wreck.ends(AppState.FAILED, *words)

@@ -63,7 +63,7 @@ class Wreck(Submitted):
 
     @classmethod
     def of(cls, home: Path, app_id: str) -> Wreck:
-        """One that somebody else has submitted."""
+        """A job that another process submitted."""
         made = cls.__new__(cls)
         made.scheduler = LocalScheduler()
         made.app_id = app_id
@@ -72,15 +72,15 @@ class Wreck(Submitted):
         return made
 
     def ends(self, state: AppState, *words: str) -> str:
-        """It ends so, says these words, and leaves nothing; what it said."""
+        """Waits for this end, with these words, and nothing left; returns diagnostics and story."""
         until(lambda: self.status().state.ended, "the end" + self.words())
         status = self.status()
-        said = f"{status.diagnostics}\n{self.story()}"
-        assert status.state is state, said + self.words()
+        text = f"{status.diagnostics}\n{self.story()}"
+        assert status.state is state, text + self.words()
         for word in words:
-            assert word in said, f"{word!r} is not in:\n{said}{self.words()}"
+            assert word in text, f"{word!r} is not in:\n{text}{self.words()}"
         self.leaves_nothing()
-        return said
+        return text
 
     def story(self) -> str:
         """What history has of it."""

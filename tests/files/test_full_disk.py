@@ -70,8 +70,8 @@ def test_the_error_of_a_full_temporary_folder_has_advice(
         tempfile.mkstemp()
     except FileNotFoundError as error:
         report_error(error, False)
-    said = capsys.readouterr().err
-    assert "set TMPDIR" in said and "fault in tony" not in said
+    printed = capsys.readouterr().err
+    assert "set TMPDIR" in printed and "fault in tony" not in printed
 
 
 @needs_root

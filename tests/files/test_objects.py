@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 
-from tests.bundle.jobs import job, ref, said
+from tests.bundle.jobs import job, messages_of, ref
 from tests.objectstore import MemoryStore, installed
 from tony_core.bundle.client import planning, staging
 from tony_core.files import registry
@@ -45,7 +45,7 @@ def test_what_is_not_installed_is_named_with_its_extra(
     with pytest.raises(UnsupportedLocation) as caught:
         filesystem(url).stat(url)
     assert f"pip install {package}, or TonY with its extra {extra}" in str(caught.value)
-    (line,) = said(planning.plan(job(files=(ref(url, "x"),)), "/nowhere/root"))
+    (line,) = messages_of(planning.plan(job(files=(ref(url, "x"),)), "/nowhere/root"))
     assert f"its extra {extra}" in line and "\n" not in line
 
 
@@ -157,7 +157,7 @@ def test_a_resource_is_fetched_by_the_client(
     store.pipe_file("/b/words.txt", b"words")
     root = str(tmp_path / "root")
     plan = planning.plan(job(files=(ref(f"{scheme}://b/words.txt"),)), root)
-    assert said(plan) == []
+    assert messages_of(plan) == []
     (upload,) = [each for each in plan.uploads if each.name == "words.txt"]
     staging.stage(plan, root, "app-1", job(), b"")
     (artifact,) = [each for each in plan.artifacts if each.name == "words.txt"]
@@ -169,7 +169,7 @@ def test_a_resource_is_fetched_by_the_client(
 
 def test_a_folder_is_refused_with_what_to_do(store: MemoryStore, tmp_path: Path) -> None:
     store.pipe_file("/b/data/x", b"x")
-    (line,) = said(planning.plan(job(files=(ref("s3a://b/data"),)), str(tmp_path / "root")))
+    (line,) = messages_of(planning.plan(job(files=(ref("s3a://b/data"),)), str(tmp_path / "root")))
     assert "tony.dataset" in line
 
 

@@ -58,8 +58,8 @@ class Submitted:
         """Wait for something that must come while the job runs."""
         deadline = time.monotonic() + seconds
         while not ready():
-            assert self.process.poll() is None, f"the job ended before {what}\n{self.said()}"
-            assert time.monotonic() < deadline, f"{what}: not within {seconds} s\n{self.said()}"
+            assert self.process.poll() is None, f"the job ended before {what}\n{self.evidence()}"
+            assert time.monotonic() < deadline, f"{what}: not within {seconds} s\n{self.evidence()}"
             time.sleep(0.05)
 
     def ends(self, code: int, seconds: float = 180) -> str:
@@ -67,8 +67,8 @@ class Submitted:
         try:
             found = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"did not end within {seconds} s\n{self.said()}") from None
-        assert found == code, f"exit code {found}, not {code}\n{self.said()}"
+            raise AssertionError(f"did not end within {seconds} s\n{self.evidence()}") from None
+        assert found == code, f"exit code {found}, not {code}\n{self.evidence()}"
         return self.output.read_text()
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class Submitted:
                 self.process.kill()
                 self.process.wait()
 
-    def said(self) -> str:
+    def evidence(self) -> str:
         """The client's words and every task's last lines, for a failed assertion."""
         parts = [self.output.read_text()[-4000:]]
         home = Path(os.environ["TONY_HOME"])
@@ -142,5 +142,5 @@ class Submitted:
                 continue
             if wanted <= environment and b"python" in words[0] and b"train.py" in words:
                 found.append(int(entry.name))
-        assert found, f"no program of {role}:{index} runs\n{self.said()}"
+        assert found, f"no program of {role}:{index} runs\n{self.evidence()}"
         return max(found)

@@ -80,8 +80,8 @@ def test_ranks_wait_longer_than_the_master_that_names_who_is_missing() -> None:
 
 def test_a_gang_on_one_host_uses_the_loopback() -> None:
     made = job("horovod", {"worker": 2})
-    alone = Gang(made, 0, tuple(_on(["127.0.0.1", "localhost"])), services=_SERVICES)
-    assert {env["HOROVOD_GLOO_IFACE"] for env in seen(Horovod(), alone).values()} == {"lo"}
+    one_host = Gang(made, 0, tuple(_on(["127.0.0.1", "localhost"])), services=_SERVICES)
+    assert {env["HOROVOD_GLOO_IFACE"] for env in seen(Horovod(), one_host).values()} == {"lo"}
 
 
 def test_a_sidecar_that_was_ready_first_gets_no_variables() -> None:

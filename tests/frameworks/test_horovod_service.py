@@ -212,7 +212,7 @@ def test_garbage_oversize_and_silence_harm_no_rank(
 ) -> None:
     monkeypatch.setattr(horovod_service, "_REQUEST_S", 0.2)
     service = serve()
-    said = [
+    requests = [
         b"\x00\xff" * 5000,
         b"GET / HTTP/1.1\r\n\r\n",
         b"PUT /a/b HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n" + b"x" * 100_000,
@@ -220,7 +220,7 @@ def test_garbage_oversize_and_silence_harm_no_rank(
         b"GET /a",
         b"",
     ]
-    for text in said:
+    for text in requests:
         sock = _raw(service)
         try:
             sock.sendall(text)
@@ -231,7 +231,7 @@ def test_garbage_oversize_and_silence_harm_no_rank(
     monkeypatch.undo()
     assert _request(service, "GET", "/a/b") == (404, b"")
     assert _request(service, "PUT", "/a/b", b"v") == (200, b"")
-    assert failures.heard == []
+    assert failures.reported == []
 
 
 def test_a_client_that_does_not_read_its_answer_delays_no_other(
@@ -282,7 +282,7 @@ def test_all_that_began_are_waited_for_no_more(
     gone.sendall(b"GET /x/y HTTP/1.1\r\n\r\n")
     assert _rest(gone).startswith(b"HTTP/1.1 404")  # after a moment longer than that
     gone.close()
-    assert failures.heard == []
+    assert failures.reported == []
 
 
 def test_no_port_of_a_previous_session(failures: Failures) -> None:
@@ -325,7 +325,7 @@ def test_without_a_descriptor_left_it_waits_for_one(
     late.sendall(b"PUT /a/b HTTP/1.1\r\nContent-Length: 1\r\n\r\nv")
     assert _rest(late).startswith(b"HTTP/1.1 200")
     late.close()
-    assert failures.heard == []
+    assert failures.reported == []
 
 
 def test_it_may_have_broken_when_it_is_closed(failures: Failures) -> None:
@@ -359,7 +359,7 @@ def test_a_caller_that_meets_a_bug_of_ours_loses_its_connection_and_no_more(
     finally:
         service.close()
     assert len(logged) == 1 and "KeyError: 'a bug'" in logged[0] and "tony-horovod" in logged[0]
-    assert not failures.heard
+    assert not failures.reported
 
 
 # ------------------------------------------------------------------ who is let in
@@ -392,7 +392,7 @@ def test_another_user_of_the_machine_is_not_let_in(failures: Failures) -> None:
         assert service._store.held == 0
     finally:
         service.close()
-    assert failures.heard == []
+    assert failures.reported == []
 
 
 @pytest.mark.parametrize(("nodes", "admitted"), [(["10.0.0.7"], True), (["10.0.0.8"], False)])

@@ -75,9 +75,9 @@ def test_what_is_refused() -> None:
 
 
 def test_its_messages_name_the_remedy() -> None:
-    (alone,) = MxNet().validate(job("mxnet", {"worker": 1}))
-    assert "no scheduler and no server" in alone.message
-    assert "tony.application.framework=standalone" in alone.message
+    (problem,) = MxNet().validate(job("mxnet", {"worker": 1}))
+    assert "no scheduler and no server" in problem.message
+    assert "tony.application.framework=standalone" in problem.message
     (ps,) = MxNet().validate(job("mxnet", {"scheduler": 1, "ps": 1, "worker": 1}))
     assert ps.message.endswith("what is called ps elsewhere is called server")
 

@@ -196,11 +196,11 @@ cmd=abort exitcode=3 message=why
 """
 
 
-@fuzz(said=mutations(SESSION, SESSION.replace(b"1000", b"1001")))
-def test_no_line_breaks_it(said: bytes) -> None:
+@fuzz(damaged=mutations(SESSION, SESSION.replace(b"1000", b"1001")))
+def test_no_line_breaks_it(damaged: bytes) -> None:
     server = _server()
     _begin(server, 1, 11)
-    for line in said.decode("latin-1").split("\n"):
+    for line in damaged.decode("latin-1").split("\n"):
         for outcome in server.received(7, line):
             assert isinstance(outcome, (Send, Drop, Joined, Complete, Aborted))
     server.closed(7)

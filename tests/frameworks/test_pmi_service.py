@@ -23,15 +23,15 @@ class _Rank:
         self.sock = socket.create_connection((host, int(port)), timeout=10)
         self.file = self.sock.makefile("rb")
 
-    def say(self, line: str) -> None:
+    def send(self, line: str) -> None:
         self.sock.sendall(line.encode() + b"\n")
 
-    def hear(self) -> str:
+    def receive(self) -> str:
         return self.file.readline().decode().rstrip("\n")
 
     def begin(self, number: str) -> str:
-        self.say(f"cmd=initack pmiid={number}")
-        return [self.hear() for _ in range(4)][2]
+        self.send(f"cmd=initack pmiid={number}")
+        return [self.receive() for _ in range(4)][2]
 
     def close(self) -> None:
         self.file.close()
@@ -61,14 +61,14 @@ def test_two_ranks_meet_at_a_barrier(service: PmiService, ranks: List[_Rank]) ->
     assert service.environment()["pmi_port"] == service.address
     for number, (rank, secret) in enumerate(zip(ranks, _ids(service), strict=True)):
         assert rank.begin(secret) == f"cmd=set rank={number}"
-    ranks[0].say("cmd=barrier_in")
+    ranks[0].send("cmd=barrier_in")
     ranks[0].sock.settimeout(0.2)
     with pytest.raises(TimeoutError):
         ranks[0].sock.recv(1)
-    ranks[1].say("cmd=barrier_in")
+    ranks[1].send("cmd=barrier_in")
     ranks[0].sock.settimeout(10)
     assert ranks[0].sock.recv(100) == b"cmd=barrier_out\n"
-    assert ranks[1].hear() == "cmd=barrier_out"
+    assert ranks[1].receive() == "cmd=barrier_out"
 
 
 def test_numbers_are_of_one_session_and_no_ranks(failures: Failures, service: PmiService) -> None:
@@ -83,17 +83,17 @@ def test_abort_fails_the_session_by_the_ranks_name_and_once(
 ) -> None:
     for rank, secret in zip(ranks, _ids(service), strict=True):
         rank.begin(secret)
-    ranks[1].say("cmd=abort exitcode=3 message=no_luck")
+    ranks[1].send("cmd=abort exitcode=3 message=no_luck")
     assert failures.first() == (
         "rank 1 (worker:0) called MPI_Abort with code 3: no_luck",
         "worker:0",
         3,
     )
-    ranks[0].say("cmd=abort exitcode=4")
+    ranks[0].send("cmd=abort exitcode=4")
     ranks[0].sock.settimeout(0.2)
     with pytest.raises(TimeoutError):
         ranks[0].sock.recv(1)
-    assert len(failures.heard) == 1
+    assert len(failures.reported) == 1
 
 
 def test_a_rank_that_dies_is_its_executors_to_judge(
@@ -102,9 +102,9 @@ def test_a_rank_that_dies_is_its_executors_to_judge(
     for rank, secret in zip(ranks, _ids(service), strict=True):
         rank.begin(secret)
     ranks[1].close()
-    ranks[0].say("cmd=get_appnum")
-    assert ranks[0].hear() == "cmd=appnum appnum=0"
-    assert failures.heard == []
+    ranks[0].send("cmd=get_appnum")
+    assert ranks[0].receive() == "cmd=appnum appnum=0"
+    assert failures.reported == []
 
 
 def test_who_never_comes_is_named(failures: Failures) -> None:
@@ -112,7 +112,7 @@ def test_who_never_comes_is_named(failures: Failures) -> None:
     service = PmiService(tasks, ServiceContext("127.0.0.1", failures), 0.2)
     try:
         time.sleep(0.4)
-        assert failures.heard == []  # nobody waits for anybody yet
+        assert failures.reported == []  # nobody waits for anybody yet
         rank = _Rank(service)
         rank.begin(_ids(service)[1])
         reason, task, code = failures.first()
@@ -129,15 +129,15 @@ def test_a_stranger_waits_and_gets_no_word(
 ) -> None:
     monkeypatch.setattr(pmi_service, "_PENALTY_S", 0.3)
     started = time.monotonic()
-    ranks[0].say("cmd=initack pmiid=0")
-    assert ranks[0].hear() == ""
+    ranks[0].send("cmd=initack pmiid=0")
+    assert ranks[0].receive() == ""
     assert time.monotonic() - started > 0.25
 
 
 def test_a_silent_stranger_is_closed(service: PmiService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pmi_service, "_INTRODUCTION_S", 0.2)
     silent = _Rank(service)
-    assert silent.hear() == ""
+    assert silent.receive() == ""
     silent.close()
 
 
@@ -149,7 +149,7 @@ def test_an_endless_line_ends_the_connection(
         ranks[0].begin(_ids(service)[0])
     try:
         ranks[0].sock.sendall(b"x" * 100_000)
-        assert ranks[0].hear() == ""
+        assert ranks[0].receive() == ""
     except (BrokenPipeError, ConnectionResetError):
         pass
     # The other one is served as before.
@@ -163,7 +163,7 @@ def test_a_crowd_of_strangers_only_delays_a_rank(
     monkeypatch.setattr(pmi_service, "_PENALTY_S", 0.3)
     crowd = [_Rank(service) for _ in range(12)]
     for each in crowd:
-        each.say("cmd=initack pmiid=1")
+        each.send("cmd=initack pmiid=1")
     rank = _Rank(service)
     assert rank.begin(_ids(service)[0]) == "cmd=set rank=0"
     for each in [*crowd, rank]:
@@ -174,7 +174,7 @@ def test_close_is_idempotent(failures: Failures) -> None:
     service = PmiService(["worker:0"], ServiceContext("127.0.0.1", failures), 60.0)
     service.close()
     service.close()
-    assert failures.heard == []
+    assert failures.reported == []
 
 
 def test_it_listens_on_an_address_for_other_hosts(failures: Failures) -> None:
@@ -206,7 +206,7 @@ def test_without_a_descriptor_left_it_waits_for_one(
     late.sendall(f"cmd=initack pmiid={_ids(service)[0]}\n".encode())
     assert late.recv(100).startswith(b"cmd=initack")
     late.close()
-    assert failures.heard == []
+    assert failures.reported == []
 
 
 def test_it_may_have_broken_when_it_is_closed(failures: Failures) -> None:
@@ -233,7 +233,7 @@ def test_a_caller_that_meets_a_bug_of_ours_loses_its_connection_and_no_more(
     service = PmiService(["chief:0"], context, 60.0)
     try:
         odd, rank = _Rank(service), _Rank(service)
-        odd.say("odd")
+        odd.send("odd")
         assert odd.sock.recv(100) == b""
         assert rank.begin(_ids(service)[0]) == "cmd=set rank=0"
         odd.close()
@@ -241,4 +241,4 @@ def test_a_caller_that_meets_a_bug_of_ours_loses_its_connection_and_no_more(
     finally:
         service.close()
     assert len(logged) == 1 and "KeyError: 'a bug'" in logged[0] and "tony-pmi" in logged[0]
-    assert not failures.heard
+    assert not failures.reported

@@ -122,7 +122,7 @@ def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tuple[socket.socket, str]]
         yield server, f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def told(monkeypatch: pytest.MonkeyPatch, rank: int, address: str) -> List[List[str]]:
+def run_node(monkeypatch: pytest.MonkeyPatch, rank: int, address: str) -> List[List[str]]:
     """This process as a task of that rank; what commands it starts."""
     number = {"RANK": str(rank), "NODES": "2", "CPUS": "3", "GPUS": "0"}
     sizes = {"HOST": "127.0.0.1", "MEMORY": "1000", "OBJECT_STORE_MEMORY": "400"}
@@ -148,7 +148,7 @@ def test_the_head_starts_and_gathers_all(
     ray: FakeRay, head: Tuple[socket.socket, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, address = head
-    commands = told(monkeypatch, 0, address)
+    commands = run_node(monkeypatch, 0, address)
     tony.ray_init(namespace="mine")
     assert ray.inits == [{"address": address, "namespace": "mine"}]
     (command,) = commands
@@ -161,7 +161,7 @@ def test_the_head_starts_and_gathers_all(
 def test_nodes_that_do_not_come_are_counted(
     ray: FakeRay, head: Tuple[socket.socket, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told(monkeypatch, 0, head[1])
+    run_node(monkeypatch, 0, head[1])
     monkeypatch.setattr(tony_ray, "_START_S", 0.05)
     ray.alive = 1
     with pytest.raises(RuntimeError, match="1 of 2 nodes of Ray within"):
@@ -172,7 +172,7 @@ def test_a_node_serves_until_the_head_is_gone(
     ray: FakeRay, head: Tuple[socket.socket, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, address = head
-    commands = told(monkeypatch, 1, address)
+    commands = run_node(monkeypatch, 1, address)
     looks: List[bool] = []
     answers = tony_ray._answers
 
@@ -193,7 +193,7 @@ def test_a_node_serves_until_the_head_is_gone(
 def test_a_node_that_ends_while_the_head_is_there_has_failed(
     ray: FakeRay, head: Tuple[socket.socket, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told(monkeypatch, 1, head[1])
+    run_node(monkeypatch, 1, head[1])
     monkeypatch.setattr(subprocess, "Popen", lambda *of, **rest: Node(ended=1))
     with pytest.raises(SystemExit) as ended:
         tony.ray_init()
@@ -203,7 +203,7 @@ def test_a_node_that_ends_while_the_head_is_there_has_failed(
 def test_a_missing_head_is_reported_after_a_while(
     ray: FakeRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told(monkeypatch, 1, "127.0.0.1:1")
+    run_node(monkeypatch, 1, "127.0.0.1:1")
     monkeypatch.setattr(tony_ray, "_START_S", 0.05)
     with pytest.raises(RuntimeError, match=r"no head of Ray at 127\.0\.0\.1:1"):
         tony.ray_init()
@@ -212,7 +212,7 @@ def test_a_missing_head_is_reported_after_a_while(
 def test_a_head_that_does_not_start_is_reported(
     ray: FakeRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told(monkeypatch, 0, "127.0.0.1:1")
+    run_node(monkeypatch, 0, "127.0.0.1:1")
     monkeypatch.setattr(subprocess, "Popen", lambda *of, **rest: Node(ended=2))
     with pytest.raises(RuntimeError, match=r"did not start \(exit code 2\)"):
         tony.ray_init()

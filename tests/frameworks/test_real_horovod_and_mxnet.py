@@ -140,8 +140,8 @@ def test_mxnet_listens_at_its_tasks_ports_while_they_are_held(
         for role, env in roles.items()
     ]
     try:
-        said = [process.communicate(timeout=300)[0] for process in reversed(made)]
-        assert [process.returncode for process in made] == [0, 0, 0], said
+        outputs = [process.communicate(timeout=300)[0] for process in reversed(made)]
+        assert [process.returncode for process in made] == [0, 0, 0], outputs
     finally:
         for process in made:
             process.kill()

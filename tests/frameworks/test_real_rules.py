@@ -27,8 +27,8 @@ def test_an_mpi_abort_ends_the_job_by_the_ranks_name(
         "MPI.COMM_WORLD.Barrier()\n",
     )
     job = submit("mpi", "mpi", conf=["tony.am.retry-count=0"], arguments=["--src_dir", str(source)])
-    said = job.ends(1)
-    assert "rank 1 (worker:1) called MPI_Abort with code 7" in said
+    output = job.ends(1)
+    assert "rank 1 (worker:1) called MPI_Abort with code 7" in output
     (cause,) = [line for line in job.story() if line["kind"] == "root-cause"]
     assert cause["task"] == "worker:1"
 

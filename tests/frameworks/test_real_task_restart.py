@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.nightly, pytest.mark.timeout(3
 STEPS = 300
 
 
-def told(job: Submitted, kind: str) -> List[Dict[str, Any]]:
+def story_of(job: Submitted, kind: str) -> List[Dict[str, Any]]:
     return [line for line in job.story() if line["kind"] == kind]
 
 
@@ -23,7 +23,7 @@ def test_a_lost_parameter_server_is_the_chiefs_failure(submit: Callable[..., Sub
     job.until("step 45", lambda: len(job.steps()) > 45)
     os.kill(job.program_of("ps", 0), signal.SIGKILL)
     job.ends(0)
-    assert len(told(job, "task-again")) == 1
-    causes = [line["task"] for line in told(job, "root-cause")]
+    assert len(story_of(job, "task-again")) == 1
+    causes = [line["task"] for line in story_of(job, "root-cause")]
     assert causes == ["chief:0"], "its variables are gone"
     assert (job.result()["sessions"], {x["session"] for x in job.steps()}) == (2, {0, 1})

@@ -60,10 +60,10 @@ def test_it_trains(
         (written,) = job.events.glob("*/events.out.tfevents.*")
         assert written.stat().st_size > 30 * result["steps"]
     if env == "boosting":  # one model, of the points of both
-        said = [line for line in job.printed() if " points, model " in line]
-        (models,) = {line.partition(": ")[2] for line in said}
+        lines = [line for line in job.printed() if " points, model " in line]
+        (models,) = {line.partition(": ")[2] for line in lines}
         assert models.startswith("1600 points, model ")
-        assert sorted(line.partition(":")[0] for line in said) == ["rank 0", "rank 1"]
+        assert sorted(line.partition(":")[0] for line in lines) == ["rank 0", "rank 1"]
 
 
 @_cases(*_NIGHTLY)

@@ -19,7 +19,7 @@ PLACE = TaskRestart(in_place=True)
 ANYWHERE = TaskRestart()
 
 
-def told(framework: str, counts: Dict[str, int], role: str, **fields: Any) -> TaskRestart:
+def restart_rule(framework: str, counts: Dict[str, int], role: str, **fields: Any) -> TaskRestart:
     made = job(framework, counts, **fields)
     return find_framework(framework).task_restart(made, made.role(role))
 
@@ -32,9 +32,9 @@ def test_what_trains_together_cannot_take_one_back(name: str) -> None:
     tracking = {"reader": Tracking.UNTRACKED, "server": Tracking.UNTRACKED}
     assert (
         "cannot go on with a restarted one"
-        in told(name, counts, "worker", tracking=tracking).why_not
+        in restart_rule(name, counts, "worker", tracking=tracking).why_not
     )
-    beside = told(name, counts, "reader", tracking=tracking)
+    beside = restart_rule(name, counts, "reader", tracking=tracking)
     assert not beside.why_not
     assert beside.in_place == find_framework(name).needs_full_spec
 
@@ -52,18 +52,20 @@ def test_what_trains_together_cannot_take_one_back(name: str) -> None:
     ],
 )
 def test_tensorflow(counts: Dict[str, int], role: str, may: TaskRestart) -> None:
-    assert told("tensorflow", counts, role) == may
+    assert restart_rule("tensorflow", counts, role) == may
 
 
 def test_tensorflow_without_parameter_servers_trains_together() -> None:
-    assert "without a ps" in told("tensorflow", {"chief": 1, "worker": 2}, "worker").why_not
-    stages = told("tensorflow", {"prep": 1, "worker": 1}, "worker", depends={"worker": ("prep",)})
+    assert "without a ps" in restart_rule("tensorflow", {"chief": 1, "worker": 2}, "worker").why_not
+    stages = restart_rule(
+        "tensorflow", {"prep": 1, "worker": 1}, "worker", depends={"worker": ("prep",)}
+    )
     assert stages == ANYWHERE, "what stands in another stage is no peer"
 
 
 def test_plain_programs_come_back_anywhere() -> None:
-    assert told("tensorflow", {"worker": 4}, "worker", mode=Mode.FCFS) == ANYWHERE
-    assert told("standalone", {"worker": 1}, "worker") == ANYWHERE
+    assert restart_rule("tensorflow", {"worker": 4}, "worker", mode=Mode.FCFS) == ANYWHERE
+    assert restart_rule("standalone", {"worker": 1}, "worker") == ANYWHERE
 
 
 def test_a_framework_without_a_restart_rule_gets_the_careful_one() -> None:

@@ -100,33 +100,33 @@ def environments(framework: str, made: Any) -> List[Dict[str, str]]:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """``told(NAME="value")``: this process as a task that was told so."""
+def set_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """``told(NAME="value")``: this process as a task with these variables."""
     for name in list(os.environ):
         if name.startswith(("DMLC_", "TONY_XGBOOST_", "TONY_LIGHTGBM_")):
             monkeypatch.delenv(name)
 
-    def tell(**env: str) -> None:
+    def set_all(**env: str) -> None:
         for name, value in env.items():
             monkeypatch.setenv(name, value)
 
-    yield tell
+    yield set_all
 
 
-def machines(told: Any, text: str, rank: int) -> None:
-    told(TONY_LIGHTGBM_MACHINES=text, TONY_LIGHTGBM_RANK=str(rank))
+def machines(set_variables: Any, text: str, rank: int) -> None:
+    set_variables(TONY_LIGHTGBM_MACHINES=text, TONY_LIGHTGBM_RANK=str(rank))
 
 
 class TestLightGbm:
-    def test_outside_of_a_job_there_is_no_network(self, told: Any) -> None:
+    def test_outside_of_a_job_there_is_no_network(self, set_variables: Any) -> None:
         assert tony.lightgbm_parameters(num_leaves=7) == {"num_leaves": 7}
 
-    def test_a_single_machine_needs_none_either(self, told: Any) -> None:
-        machines(told, "10.0.0.1:20001", 0)
+    def test_a_single_machine_needs_none_either(self, set_variables: Any) -> None:
+        machines(set_variables, "10.0.0.1:20001", 0)
         assert tony.lightgbm_parameters() == {}
 
-    def test_the_whole_list_and_the_own_port(self, told: Any) -> None:
-        machines(told, "10.0.0.1:20001,10.0.0.2:20002", 1)
+    def test_the_whole_list_and_the_own_port(self, set_variables: Any) -> None:
+        machines(set_variables, "10.0.0.1:20001,10.0.0.2:20002", 1)
         assert tony.lightgbm_parameters(max_bin=63) == {
             "machines": "10.0.0.1:20001,10.0.0.2:20002",
             "num_machines": 2,
@@ -135,14 +135,16 @@ class TestLightGbm:
             "max_bin": 63,
         }
 
-    def test_what_is_given_counts_more(self, told: Any) -> None:
-        machines(told, "10.0.0.1:1,10.0.0.2:2", 0)
+    def test_what_is_given_counts_more(self, set_variables: Any) -> None:
+        machines(set_variables, "10.0.0.1:1,10.0.0.2:2", 0)
         assert tony.lightgbm_parameters(tree_learner="voting")["tree_learner"] == "voting"
 
-    def test_names_become_addresses(self, told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_names_become_addresses(
+        self, set_variables: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         hosts = {"a": "10.0.0.3", "b": "10.0.0.4"}
         monkeypatch.setattr(socket, "gethostbyname", hosts.__getitem__)
-        machines(told, "a:1,b:2", 0)
+        machines(set_variables, "a:1,b:2", 0)
         assert tony.lightgbm_parameters()["machines"] == "10.0.0.3:1,10.0.0.4:2"
 
 
@@ -179,8 +181,8 @@ class TestXGBoost:
             monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
         return done
 
-    def job(self, told: Any, rank: int, host: str = "10.0.0.1") -> None:
-        told(
+    def job(self, set_variables: Any, rank: int, host: str = "10.0.0.1") -> None:
+        set_variables(
             DMLC_TRACKER_URI=host,
             DMLC_TRACKER_PORT="20001",
             DMLC_TASK_ID=f"{rank:08d}",
@@ -188,13 +190,13 @@ class TestXGBoost:
             TONY_XGBOOST_RANK=str(rank),
         )
 
-    def test_outside_of_a_job_nothing_happens(self, told: Any, done: List[Any]) -> None:
+    def test_outside_of_a_job_nothing_happens(self, set_variables: Any, done: List[Any]) -> None:
         with tony.xgboost_communicator():
             pass
         assert done == []
 
-    def test_a_worker_joins_by_its_variables(self, told: Any, done: List[Any]) -> None:
-        self.job(told, 1)
+    def test_a_worker_joins_by_its_variables(self, set_variables: Any, done: List[Any]) -> None:
+        self.job(set_variables, 1)
         with tony.xgboost_communicator(dmlc_timeout=9):
             done.append("training")
         joined = {
@@ -206,8 +208,10 @@ class TestXGBoost:
         }
         assert done == [("in", joined), "training", "out"]
 
-    def test_rank_0_runs_the_tracker_and_leaves_last(self, told: Any, done: List[Any]) -> None:
-        self.job(told, 0)
+    def test_rank_0_runs_the_tracker_and_leaves_last(
+        self, set_variables: Any, done: List[Any]
+    ) -> None:
+        self.job(set_variables, 0)
         with tony.xgboost_communicator():
             pass
         (_, made), start, _, *rest = done
@@ -215,9 +219,9 @@ class TestXGBoost:
         assert start == "start" and rest == ["out", "wait"]
 
     def test_after_a_failure_the_tracker_is_not_waited_for(
-        self, told: Any, done: List[Any]
+        self, set_variables: Any, done: List[Any]
     ) -> None:
-        self.job(told, 0)
+        self.job(set_variables, 0)
         with pytest.raises(KeyError), tony.xgboost_communicator():
             raise KeyError
         assert "wait" not in done

@@ -19,7 +19,7 @@ from tests.frameworks.submitting import EXAMPLES, Submitted
 from tests.gpu import smi
 
 PROGRAMS = Path(__file__).parent / "programs"
-BROUGHT = ",".join(
+RESOURCES = ",".join(
     str(path)
     for path in (
         EXAMPLES / "data" / "points.csv",
@@ -41,16 +41,16 @@ class GpuJob(Submitted):
     def app_id(self) -> str:
         """Of the one job that this client has submitted."""
         found = re.search(r"\blocal_\d+_[0-9a-f]+", self.output.read_text())
-        assert found is not None, self.said()
+        assert found is not None, self.evidence()
         return found.group()
 
     def seen(self, role: str = "worker", session: int = 0) -> Dict[str, Any]:
         """What a task has found, of that session."""
         for line in self.lines("seen"):
-            told: Dict[str, Any] = json.loads(line)
-            if (told["seen"]["JOB_NAME"], told["seen"]["SESSION_ID"]) == (role, str(session)):
-                return told
-        raise AssertionError(f"{role} of session {session} has told nothing\n{self.said()}")
+            printed: Dict[str, Any] = json.loads(line)
+            if (printed["seen"]["JOB_NAME"], printed["seen"]["SESSION_ID"]) == (role, str(session)):
+                return printed
+        raise AssertionError(f"{role} of session {session} has printed nothing\n{self.evidence()}")
 
     def lines(self, word: str) -> List[str]:
         """What its programs have printed with that word in it."""
@@ -80,7 +80,7 @@ def submit(tmp_path: Path) -> Iterator[Callable[..., GpuJob]]:
         folder.mkdir()
         given = [
             f"tony.application.framework={framework}",
-            f"tony.containers.resources={BROUGHT}",
+            f"tony.containers.resources={RESOURCES}",
             "tony.task.metrics-interval-ms=500",
             *roles,
             *(conf or []),

@@ -25,7 +25,7 @@ def prepare(master: Master, count: int) -> None:
     master.send(Prepare("worker:0", 0, ["main"], gpus=count))
 
 
-class TestNobodyHandsThemOut:
+class TestUnmanagedGpus:
     """A container without a word on which are its own, as on nodes that only count."""
 
     def test_as_many_as_there_are(
@@ -104,8 +104,8 @@ def test_a_node_that_shows_fewer_fails_by_name_and_never_starts_the_program(
         *("tony.am.retry-count=5", "tony.task.max-infrastructure-failures=1"),
     ]
     job = submit("seen.py", params="torch", conf=given)
-    said = job.ends(1)
-    assert "a GPU asked for, and node" in said and "shows 0" in said, said
+    output = job.ends(1)
+    assert "a GPU asked for, and node" in output and "shows 0" in output, output
     assert len(causes(job)) == 2, "the first, and the one more that the system's budget has"
     assert not job.lines("seen")
 

@@ -68,25 +68,25 @@ def test_doctor_finds_fewer_than_the_site_sets(
 def test_more_than_there_are_is_refused_with_the_numbers(submit: Callable[..., GpuJob]) -> None:
     count = len(smi.uuids())
     job = submit("train.py", conf=[f"tony.worker.gpus={count + 1}"])
-    said = job.ends(2)
-    assert f"{count + 1} GPUs are requested and there" in said, said
+    output = job.ends(2)
+    assert f"{count + 1} GPUs are requested and there" in output, output
 
 
 def test_so_is_a_gang_that_wants_more_together(submit: Callable[..., GpuJob]) -> None:
     count = len(smi.uuids())
     job = submit("train.py", conf=[f"tony.worker.instances={count + 1}"])
-    said = job.ends(2)
-    assert f"{count + 1} x worker never fit on this machine together: {count + 1} GPUs" in said
+    output = job.ends(2)
+    assert f"{count + 1} x worker never fit on this machine together: {count + 1} GPUs" in output
 
 
 def test_more_gpus_in_the_job_file_than_exist_are_refused(
     submit: Callable[..., GpuJob],
 ) -> None:
     count = len(smi.uuids()) + 1
-    said = submit("train.py", conf=[f"tony.worker.gpus={count}", f"tony.local.gpus={count}"]).ends(
-        2
-    )
-    assert f"{count} GPUs are requested and there" in said
+    output = submit(
+        "train.py", conf=[f"tony.worker.gpus={count}", f"tony.local.gpus={count}"]
+    ).ends(2)
+    assert f"{count} GPUs are requested and there" in output
 
 
 def test_the_second_waits_and_names_the_first(submit: Callable[..., GpuJob]) -> None:

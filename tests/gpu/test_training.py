@@ -91,7 +91,7 @@ def test_jax_without_a_gpu(submit: Callable[..., GpuJob]) -> None:
     assert job.seen()["platforms"] == ["cpu"] and job.lines("fitted on cpu")
 
 
-def past_a_checkpoint(submit: Callable[..., GpuJob]) -> GpuJob:
+def beyond_a_checkpoint(submit: Callable[..., GpuJob]) -> GpuJob:
     """A training on the GPU that has something to go on from."""
     job = submit(
         "train.py",
@@ -105,7 +105,7 @@ def past_a_checkpoint(submit: Callable[..., GpuJob]) -> GpuJob:
 def test_a_killed_worker_goes_on_from_its_checkpoint_with_the_gpu(
     submit: Callable[..., GpuJob],
 ) -> None:
-    job = past_a_checkpoint(submit)
+    job = beyond_a_checkpoint(submit)
     victim = job.program_of("worker", 0)
     assert victim in smi.on_gpus()
     os.kill(victim, signal.SIGKILL)
@@ -123,7 +123,7 @@ def test_a_lost_container_is_replaced_with_the_gpu(
     submit: Callable[..., GpuJob], tmp_path: Path
 ) -> None:
     """Its executor dies as well: the GPU changes containers."""
-    job = past_a_checkpoint(submit)
+    job = beyond_a_checkpoint(submit)
     program = job.program_of("worker", 0)
     executor = int(Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[1])
     while b"executor" not in Path(f"/proc/{executor}/cmdline").read_bytes().split(b"\0"):
@@ -148,6 +148,6 @@ def test_a_restarted_task_has_the_gpu_again(submit: Callable[..., GpuJob]) -> No
         ],
     )
     job.ends(0)
-    told = job.lines('"seen"')
-    assert len(told) == 2 and all('"available": true' in line for line in told)
+    lines = job.lines('"seen"')
+    assert len(lines) == 2 and all('"available": true' in line for line in lines)
     assert job.lines("twice")

@@ -23,8 +23,8 @@ def test_its_use_and_memory_are_reported(submit: Callable[..., GpuJob], tony_hom
     page = Wreck.of(tony_home, job.app_id)
 
     def busy() -> Dict[str, Any]:
-        told = (page.get("api/metrics") or {}).get("task", {}).get("worker:0", {})
-        newest = {name: points[-1][1] for name, points in told.items()}
+        latest_metrics = (page.get("api/metrics") or {}).get("task", {}).get("worker:0", {})
+        newest = {name: points[-1][1] for name, points in latest_metrics.items()}
         return newest if newest.get("gpu_percent", 0) > 50 else {}
 
     newest = soon(busy, "a GPU at work on the page", 60)
@@ -50,8 +50,8 @@ def test_a_role_without_gpus_is_not_watched(submit: Callable[..., GpuJob], tony_
     job.until("an id", lambda: "local_" in job.output.read_text())
     page = Wreck.of(tony_home, job.app_id)
 
-    def told() -> Any:
+    def latest_metrics() -> Any:
         found = (page.get("api/metrics") or {}).get("task", {}).get("worker:0", {})
         return found if len(found.get("rss_mb", ())) > 3 else None
 
-    assert not [name for name in soon(told, "its metrics") if name.startswith("gpu")]
+    assert not [name for name in soon(latest_metrics, "its metrics") if name.startswith("gpu")]

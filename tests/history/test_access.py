@@ -32,14 +32,14 @@ def mode(path: Path) -> int:
 
 def write(root: Path, location: str = "") -> List[str]:
     """A job's history, and what the writer had to say."""
-    said: List[str] = []
-    made = HistoryWriter(str(root / "app_1"), on_trouble=said.append, location=location)
+    warnings: List[str] = []
+    made = HistoryWriter(str(root / "app_1"), on_trouble=warnings.append, location=location)
     made.begin([])
     made.add(encode({"n": 1, "text": "a story"}), 0.0)
     made.summary({"job": {"state": "RUNNING"}, "tasks": [], "metrics": {}})
     made.config(b"<configuration/>")
     assert made.close() == []
-    return said
+    return warnings
 
 
 def modes(root: Path) -> List[int]:
@@ -60,8 +60,8 @@ def test_an_open_place_of_ours_is_made_private_and_that_is_reported_once(
     root = tmp_path / "history"
     root.mkdir()
     root.chmod(0o777)
-    (said,) = write(root)
-    assert str(root) in said and "private now" in said
+    (warning,) = write(root)
+    assert str(root) in warning and "private now" in warning
     assert mode(root) == 0o700 and modes(root) == [0o700, 0o600]
     assert write(root) == []
 

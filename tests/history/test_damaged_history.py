@@ -77,23 +77,23 @@ def test_every_verb_shows_what_is_left(tony: Tony, scripted: Scripted, summary: 
 def test_what_cannot_be_read_is_named(tony: Tony, scripted: Scripted) -> None:
     write(Path(scripted.root) / "history", DEEP, EVENTS + DEEP + b"\n[]\n\xff\n")
     scripted.apps[APP] = status(state=AppState.FAILED, finished=1010.0)
-    said = tony("history", "show", APP).err
-    assert "summary.json: nested too deeply" in said
-    assert "events-0001.jsonl:3" in said and "events-0001.jsonl:5" in said
+    printed = tony("history", "show", APP).err
+    assert "summary.json: nested too deeply" in printed
+    assert "events-0001.jsonl:3" in printed and "events-0001.jsonl:5" in printed
 
 
 def _show(root: Path) -> None:
     """All that a verb does with it."""
     list(list_jobs(str(root)))
     expired(str(root), 10.0)
-    past = read_job(str(root), APP)
-    for found in (past, with_end(past, status(state=AppState.FAILED, finished=1.0))):
+    damaged = read_job(str(root), APP)
+    for found in (damaged, with_end(damaged, status(state=AppState.FAILED, finished=1.0))):
         view = end_tasks(recorded_view(found, status(state=AppState.FAILED, finished=1.0)))
         with redirect_stdout(io.StringIO()):
             describe.show(view, found.events)
         json.dumps(view.to_json())
     story = Story(lambda value: value, lambda line, loud: None)
-    story.inherit(list(past.events))
+    story.inherit(list(damaged.events))
 
 
 def test_a_time_that_is_none(tmp_path: Path) -> None:

@@ -47,17 +47,17 @@ def numbers(root: Path) -> List[int]:
 
 def test_a_place_that_cannot_be_made_is_reported_and_the_fallback_holds_all(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    told: List[str] = []
+    troubles: List[str] = []
     made = HistoryWriter(
         str(tmp_path / "file" / "app_1"),
         fallback=str(tmp_path / "kept" / "app_1"),
-        on_trouble=told.append,
+        on_trouble=troubles.append,
     )
     made.add(line(1), 0.0)
     made.summary({"job": {}, "tasks": [], "metrics": {}})
     assert made.close() == []
     assert [event["n"] for event in read_job(str(tmp_path / "kept"), "app_1").events] == [1]
-    (words,) = told
+    (words,) = troubles
     assert str(tmp_path / "file") in words and "kept at" in words
 
 
@@ -192,9 +192,9 @@ def test_a_summary_that_names_another_job_aims_at_nothing(tmp_path: Path) -> Non
     data = json.loads(summary.read_text())
     data["job"]["app_id"] = "victim"
     summary.write_text(json.dumps(data))
-    said: List[str] = []
-    assert expired(str(tmp_path), 3600.0, warn=said.append) == []
-    assert ["liar names another application, 'victim'" in text for text in said] == [True]
+    warnings: List[str] = []
+    assert expired(str(tmp_path), 3600.0, warn=warnings.append) == []
+    assert ["liar names another application, 'victim'" in text for text in warnings] == [True]
     assert sorted(job["app_id"] for job in list_jobs(str(tmp_path))) == ["liar", "victim"]
 
 
@@ -203,9 +203,9 @@ def test_what_is_no_history_never_expires(tmp_path: Path) -> None:
     (tmp_path / "photos" / "me.jpg").write_text("x")
     a_job(tmp_path, "-rf", state="FAILED", finished=1.0)
     os.utime(tmp_path / "photos" / "me.jpg", (1, 1))
-    said: List[str] = []
-    assert expired(str(tmp_path), 3600.0, warn=said.append) == []
-    assert ["'-rf' is not the id of an application" in text for text in said] == [True]
+    warnings: List[str] = []
+    assert expired(str(tmp_path), 3600.0, warn=warnings.append) == []
+    assert ["'-rf' is not the id of an application" in text for text in warnings] == [True]
 
 
 @pytest.mark.parametrize("finished", ["soon", [1], None, {}, float("nan"), float("-inf"), True])

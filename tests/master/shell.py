@@ -65,7 +65,7 @@ def until(what: Callable[[], Any], why: str = "it to happen") -> Any:
 
 
 def a_job(*roles: Role, **changes: Any) -> Job:
-    """Two workers, unless told otherwise; quick clocks."""
+    """Two workers by default; quick clocks."""
     settings: Dict[str, Any] = {
         "framework": "standalone",
         "user": "tester",
@@ -77,7 +77,7 @@ def a_job(*roles: Role, **changes: Any) -> Job:
 
 
 class ScriptedPool(ContainerPool):
-    """Grants what is asked for, at once; writes down what it is told."""
+    """Grants what is asked for, at once; records its calls."""
 
     def __init__(self, previous: Sequence[Container] = (), **info: Any) -> None:
         self.sink: Callable[[PoolEvent], None] = lambda event: None
@@ -154,7 +154,7 @@ class ScriptedExecutor:
     def __init__(self, running: Running, container_id: str, secret: bytes) -> None:
         self.container_id = container_id
         self.registers_as = container_id
-        self.heard: List[Message] = []
+        self.received: List[Message] = []
         self.closed: Optional[str] = None
         self.link: Optional[Link] = None
         self._running = running
@@ -200,13 +200,13 @@ class ScriptedExecutor:
         self.closed = reason
 
     def _message(self, link: Link, message: Message) -> None:
-        self.heard.append(message)
+        self.received.append(message)
 
     def _closed(self, link: Link, reason: str) -> None:
         self.closed = reason
 
-    def say(self, *messages: Message) -> None:
-        """Send these."""
+    def send_messages(self, *messages: Message) -> None:
+        """Sends these over the executor's connection."""
 
         def send() -> None:
             assert self.link is not None
@@ -233,10 +233,12 @@ class ScriptedExecutor:
         """The newest message of a type, once there are that many."""
 
         def find() -> Any:
-            found = [message for message in self.heard if isinstance(message, kind)]
+            found = [message for message in self.received if isinstance(message, kind)]
             return found[-1] if len(found) >= count else None
 
-        return until(find, f"{kind.__name__} x {count} at {self.container_id}; heard {self.heard}")
+        return until(
+            find, f"{kind.__name__} x {count} at {self.container_id}; received {self.received}"
+        )
 
 
 class Shell:
@@ -318,7 +320,7 @@ class Shell:
             self.running.__exit__(None, None, None)
 
     def join(self) -> Tuple[AppState, str]:
-        """The job's end, as the scheduler was told."""
+        """The job's end, as the scheduler got it."""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "the master did not end"
         if self.error is not None:
@@ -357,7 +359,7 @@ class Shell:
         made = self.executor(container_id)
         prepare = made.wait_for(Prepare)
         given = {name: 5000 + at for at, name in enumerate(prepare.ports)}
-        made.say(Ready(prepare.session, "127.0.0.1", {**given, **ports}))
+        made.send_messages(Ready(prepare.session, "127.0.0.1", {**given, **ports}))
         return made
 
     def gang(self, count: int) -> List[ScriptedExecutor]:
@@ -365,22 +367,22 @@ class Shell:
         made = [self.ready(container_id) for container_id in self.launched(count)]
         for executor in made:
             start = executor.wait_for(Start)
-            executor.say(Runs(start.session, 1234))
+            executor.send_messages(Runs(start.session, 1234))
         return made
 
     def finish(self, *executors: ScriptedExecutor, code: int = 0, session: int = 0) -> None:
-        """Their programs end; the executors are told, and go."""
+        """Their programs end; the executors get the acknowledgement, and exit."""
         for executor in executors:
-            executor.say(Ended(session, code, stderr_tail=["last words"] if code else []))
+            executor.send_messages(Ended(session, code, stderr_tail=["last words"] if code else []))
         for executor in executors:
             executor.wait_for(Acknowledge)
 
     def go(self, *executors: ScriptedExecutor) -> None:
-        """They exit when they are told to shut down, and so do their containers."""
+        """They exit on Shutdown, and so do their containers."""
         for executor in executors:
             until(
                 lambda executor=executor: [
-                    m for m in executor.heard if type(m).__name__ == "Shutdown"
+                    m for m in executor.received if type(m).__name__ == "Shutdown"
                 ],
                 f"Shutdown at {executor.container_id}",
             )

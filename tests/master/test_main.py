@@ -214,8 +214,8 @@ def test_a_thread_that_ends_is_logged_and_stands_in_the_story(
     assert pool.finished is not None and pool.finished[0] is AppState.KILLED
     logged = capsys.readouterr().err
     assert "Traceback" in logged and "RuntimeError" in logged and "hunter2" not in logged
-    told = [event["text"] for event in read_job(str(tmp_path / "history"), "app_1").events]
-    (text,) = [text for text in told if "odd-jobs" in text]
+    texts = [event["text"] for event in read_job(str(tmp_path / "history"), "app_1").events]
+    (text,) = [text for text in texts if "odd-jobs" in text]
     assert "RuntimeError" in text and "hunter2" not in text
 
 

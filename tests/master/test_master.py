@@ -47,7 +47,7 @@ def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job()) as shell:
         executors = shell.gang(2)
-        start = executors[1].heard[-1]
+        start = executors[1].received[-1]
         assert isinstance(start, Start)
         assert start.env["TASK_INDEX"] == "1"
         assert json.loads(start.shared["CLUSTER_SPEC"]) == {
@@ -73,7 +73,7 @@ def test_executors_wait_for_a_silent_master_as_long_as_it_does_for_them(tmp_path
     times = Timeouts(heartbeat_s=0.5, max_missed_heartbeats=6, master_lost_s=7.0, kill_grace_s=0.1)
     with Shell(tmp_path, a_job(ONE, timeouts=times)) as shell:
         (executor,) = shell.gang(1)
-        (welcome,) = [word for word in executor.heard if isinstance(word, Welcome)]
+        (welcome,) = [word for word in executor.received if isinstance(word, Welcome)]
         assert (welcome.silence_s, welcome.master_lost_s) == (3.0, 7.0)
         shell.finish(executor)
         shell.go(executor)
@@ -93,18 +93,18 @@ def test_the_launch_names_the_master_and_holds_no_secret_in_its_words(tmp_path: 
 def test_a_failure_restarts_the_session_in_the_same_containers(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job()) as shell:
         first, second = shell.gang(2)
-        first.say(Ended(0, 3, stderr_tail=["ValueError: no"]))
+        first.send_messages(Ended(0, 3, stderr_tail=["ValueError: no"]))
         assert second.wait_for(Stop).session == 0
         first.wait_for(Stop)
-        second.say(Ended(0, 143, 15, "stopped", "ended by the master"))
+        second.send_messages(Ended(0, 143, 15, "stopped", "ended by the master"))
         for executor in (first, second):
-            executor.say(Stopped(0, True))
+            executor.send_messages(Stopped(0, True))
         for executor in (first, second):
             assert executor.wait_for(Prepare, 2).session == 1
-            executor.say(Ready(1, "127.0.0.1", {"main": 6000, "tensorboard": 6001}))
+            executor.send_messages(Ready(1, "127.0.0.1", {"main": 6000, "tensorboard": 6001}))
         for executor in (first, second):
             assert executor.wait_for(Start, 2).env["SESSION_ID"] == "1"
-            executor.say(Running(1, 77))
+            executor.send_messages(Running(1, 77))
         assert "ValueError: no" in shell.story("root-cause")[0]
         until(lambda: shell.json("/api/job")["counts"] == {"running": 2})
         ended = {0: (0, "failed", 3), 1: (0, "killed", 143)}
@@ -120,7 +120,7 @@ def test_an_exit_cause_of_a_later_version_is_warned_about_and_not_the_users(tmp_
     spec = MasterSpec(user_retries=0, infrastructure_retries=0)
     with Shell(tmp_path, a_job(ONE, master=spec)) as shell:
         (executor,) = shell.gang(1)
-        executor.say(Ended(0, 9, cause="moonlight"))
+        executor.send_messages(Ended(0, 9, cause="moonlight"))
         until(lambda: any("unknown exit cause 'moonlight'" in text for text in shell.story("note")))
         shell.go(executor)
         shell.join()
@@ -132,7 +132,7 @@ def test_an_exit_cause_of_a_later_version_is_warned_about_and_not_the_users(tmp_
 def test_the_reason_of_a_failed_job_is_shown_everywhere(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE, master=MasterSpec(user_retries=0))) as shell:
         (executor,) = shell.gang(1)
-        executor.say(Ended(0, 9, stderr_tail=["last words"]))
+        executor.send_messages(Ended(0, 9, stderr_tail=["last words"]))
         shell.go(executor)
         state, text = shell.join()
     assert state is AppState.FAILED
@@ -177,7 +177,7 @@ def test_an_executor_cannot_register_for_the_container_of_another(tmp_path: Path
         thief.registers_as = other
         thief.dial(shell.address)
         until(lambda: thief.closed)
-        assert thief.heard == []
+        assert thief.received == []
         mates = [shell.executors[one], shell.executors[other]]
         shell.finish(*mates)
         shell.go(*mates)
@@ -191,7 +191,7 @@ def test_a_wrong_secret_is_refused_and_disturbs_no_executor(tmp_path: Path) -> N
         shell.executors["thief"] = thief
         thief.dial(shell.address)
         until(lambda: thief.closed)
-        assert thief.heard == []
+        assert thief.received == []
         (executor,) = shell.gang(1)
         shell.finish(executor)
         shell.go(executor)
@@ -231,14 +231,14 @@ def test_messages_lost_with_a_connection_are_sent_again(tmp_path: Path) -> None:
             container, task="worker:0", session=0, phase="ready", ports=ports
         )  # the Start was lost
         assert fourth.wait_for(Start) == start
-        fourth.say(Running(0, 5))
+        fourth.send_messages(Running(0, 5))
         fourth.hang_up()
         ended = Ended(0, 0)._asdict()
         fifth = shell.executor(
             container, task="worker:0", session=0, phase="ended", ended=ended, ports=ports
         )  # the Ended was lost
         fifth.wait_for(Acknowledge)
-        fifth.say(Ended(0, 1))  # a repetition changes nothing
+        fifth.send_messages(Ended(0, 1))  # a repetition changes nothing
         fifth.wait_for(Acknowledge, 2)
         shell.go(fifth)
         state, text = shell.join()
@@ -257,7 +257,7 @@ def test_a_silent_executor_is_lost_and_its_container_ended(tmp_path: Path) -> No
         (executor,) = shell.gang(1)
         for _ in range(4):
             time.sleep(0.25)  # four of them outlast the allowance, one by far does not
-            executor.say(Heartbeat(0))
+            executor.send_messages(Heartbeat(0))
         assert not shell.pool.stopped
         until(lambda: shell.pool.stopped, "the stop of a silent container")
         state, text = shell.join()
@@ -270,7 +270,7 @@ def test_last_words_count_even_after_the_containers_end(tmp_path: Path) -> None:
         (executor,) = shell.gang(1)
         until(lambda: shell.json("/api/job")["counts"].get("running"))
         shell.pool.end(executor.container_id, 137, ExitCause.EXITED)
-        executor.say(Ended(0, 4, stderr_tail=["the real cause"]))
+        executor.send_messages(Ended(0, 4, stderr_tail=["the real cause"]))
         executor.hang_up()
         state, text = shell.join()
     assert state is AppState.FAILED
@@ -394,8 +394,8 @@ def test_page_history_and_scheduler_get_progress_metrics_and_notes(tmp_path: Pat
     with Shell(tmp_path, a_job(ONE)) as shell:
         (executor,) = shell.gang(1)
         for step in range(1, 4):
-            executor.say(Reported(0, step / 4, {"loss": 1.0 / step}, step))
-        executor.say(Measured(0, {"rss_mb": 12.5}), Noted("warning", "a slow disk"))
+            executor.send_messages(Reported(0, step / 4, {"loss": 1.0 / step}, step))
+        executor.send_messages(Measured(0, {"rss_mb": 12.5}), Noted("warning", "a slow disk"))
         task = until(
             lambda: [t for t in shell.json("/api/tasks")["tasks"] if t["measures"].get("rss_mb")]
         )[0]
@@ -418,10 +418,12 @@ def test_page_history_and_scheduler_get_progress_metrics_and_notes(tmp_path: Pat
 def test_of_a_matter_that_many_speak_of_one_line_is_enough(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(Role("worker", 2, Resources(), "true"))) as shell:
         for executor in shell.gang(2):
-            executor.say(Noted("warning", "no tool here", "tools"), Noted("info", "hello"))
+            executor.send_messages(
+                Noted("warning", "no tool here", "tools"), Noted("info", "hello")
+            )
         until(lambda: len(shell.story("note")) == 3)
-        told = [line.partition(": ")[2] for line in shell.story("note")]
-        assert sorted(told) == ["hello", "hello", "no tool here"]
+        notes = [line.partition(": ")[2] for line in shell.story("note")]
+        assert sorted(notes) == ["hello", "hello", "no tool here"]
 
 
 def test_the_machine_gets_no_heartbeats(tmp_path: Path) -> None:
@@ -434,8 +436,8 @@ def test_the_machine_gets_no_heartbeats(tmp_path: Path) -> None:
             lambda event, now: seen.append(event) or handle(event, now)
         )
         for _ in range(20):
-            executor.say(Heartbeat(0))
-        executor.say(Noted("info", "after them"))
+            executor.send_messages(Heartbeat(0))
+        executor.send_messages(Noted("info", "after them"))
         until(lambda: shell.story("note"))
         assert seen == []
 
@@ -472,7 +474,7 @@ def test_the_next_master_calls_the_executors_and_the_training_goes_on(tmp_path: 
             executor.first = {
                 "task": name, "session": 0, "phase": "running", "ports": {"main": 5000},
             }  # fmt: skip
-            executor.heard.clear()
+            executor.received.clear()
         pool = ScriptedPool([a_container(item) for item in ids], attempt=2)
         with Shell(tmp_path, job, pool, attempt=2) as second:
             second.executors.update(keep)
@@ -485,9 +487,9 @@ def test_the_next_master_calls_the_executors_and_the_training_goes_on(tmp_path: 
             assert any(event["kind"] == "takeover" for event in story)
             second.finish(*keep.values())
             for executor in keep.values():
-                assert [m for m in executor.heard if isinstance(m, (Prepare, Start, Stop))] == []
+                assert [m for m in executor.received if isinstance(m, (Prepare, Start, Stop))] == []
             for executor in keep.values():
-                until(lambda e=executor: [m for m in e.heard if isinstance(m, Shutdown)])
+                until(lambda e=executor: [m for m in e.received if isinstance(m, Shutdown)])
                 pool.end(executor.container_id)
             assert second.join()[0] is AppState.SUCCEEDED
             running.do(lambda: None)
@@ -536,8 +538,10 @@ def test_no_secret_reaches_page_history_or_diagnostics(tmp_path: Path) -> None:
     with Shell(tmp_path, job) as shell:
         (executor,) = shell.gang(1)
         assert executor.wait_for(Start).env["API_TOKEN"] == "tok-123456789"
-        executor.say(Noted("info", "using tok-123456789 at https://me:pw@host/x"))
-        executor.say(Ended(0, 1, stderr_tail=["login with hunter2hunter2 failed", SECRET.decode()]))
+        executor.send_messages(Noted("info", "using tok-123456789 at https://me:pw@host/x"))
+        executor.send_messages(
+            Ended(0, 1, stderr_tail=["login with hunter2hunter2 failed", SECRET.decode()])
+        )
         until(lambda: shell.story("root-cause"))
         pages = [shell.get(path)[1] for path in ("/", "/api/job", "/api/tasks", "/api/events")]
         shell.go(executor)
@@ -583,10 +587,10 @@ def test_tensorboard_is_a_link_while_it_answers(tmp_path: Path) -> None:
     with Shell(tmp_path, a_job(ONE)) as shell:
         (executor,) = shell.gang(1)
         assert shell.get("/tensorboard/")[0] == 503
-        executor.say(Serving("tensorboard", 6006))
+        executor.send_messages(Serving("tensorboard", 6006))
         link = until(lambda: shell.json("/api/job")["links"].get("tensorboard"))
         assert link.startswith("http://127.0.0.1:") and link != shell.pool.page_url
-        executor.say(Serving("tensorboard", 0, "it was killed"))
+        executor.send_messages(Serving("tensorboard", 0, "it was killed"))
         until(lambda: "tensorboard" not in shell.json("/api/job")["links"])
         assert any("it was killed" in text for text in shell.story("serving"))
 

@@ -324,7 +324,7 @@ def test_a_master_is_small(tony_home: Path) -> None:
 def test_a_sidecar_is_started_again_and_then_given_up(tony_home: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     (worker,) = a_job(f"until [ -e {go} ]; do sleep 0.05; done", 1).roles
-    board = Role(
+    sidecar = Role(
         "board",
         1,
         Resources(memory_mb=200),
@@ -332,7 +332,7 @@ def test_a_sidecar_is_started_again_and_then_given_up(tony_home: Path, tmp_path:
         tracking=Tracking.SIDECAR,
         max_restarts=1,
     )
-    job = a_job("", 1).replace(roles=(worker, board))
+    job = a_job("", 1).replace(roles=(worker, sidecar))
     submitted = Submitted(tony_home, job)
 
     def story(kind: str) -> List[str]:
@@ -341,8 +341,8 @@ def test_a_sidecar_is_started_again_and_then_given_up(tony_home: Path, tmp_path:
 
     until(lambda: story("sidecar-given-up"), "the sidecar to be given up" + submitted.words())
     assert len([text for text in story("task-state") if "board:0 failed" in text]) == 2
-    board_log = [text for text in submitted.logs() if "a try" in text]
-    assert board_log == ["a try\na try\n"], "one container, two tries"
+    sidecar_logs = [text for text in submitted.logs() if "a try" in text]
+    assert sidecar_logs == ["a try\na try\n"], "one container, two tries"
     assert (submitted.get("api/job") or {})["counts"] == {"running": 1, "failed": 1}
     go.touch()
     assert submitted.end().state is AppState.SUCCEEDED

@@ -28,7 +28,7 @@ def a_job(**program: Any) -> Job:
     return Job("j", (Role("worker", 2, Resources(), "x"),), program=Program(**program))
 
 
-def told(folder: Path, command: str, job: Job, artifacts: Sequence[Artifact] = ()) -> bytes:
+def describe(folder: Path, command: str, job: Job, artifacts: Sequence[Artifact] = ()) -> bytes:
     return encode_request(
         preprocess.command_line(job, command),
         preprocess.environment(job, "app_1"),
@@ -42,7 +42,7 @@ def told(folder: Path, command: str, job: Job, artifacts: Sequence[Artifact] = (
 def run(folder: Path, command: str, job: Optional[Job] = None, *artifacts: Artifact) -> Outcome:
     found: List[Outcome] = []
     with Running() as running:
-        words = told(folder, command, job or a_job(), artifacts)
+        words = describe(folder, command, job or a_job(), artifacts)
         running.do(
             lambda: Preprocess(running.reactor, words, lambda *outcome: found.append(outcome))
         )
@@ -168,7 +168,7 @@ STUBBORN = "trap '' TERM; setsid bash -c \"trap '' TERM; echo \\$\\$ > {0}/pid; 
 
 def test_it_can_be_ended_whatever_it_traps(tmp_path: Path) -> None:
     with Running() as running:
-        words = told(tmp_path, STUBBORN.format(tmp_path), a_job())
+        words = describe(tmp_path, STUBBORN.format(tmp_path), a_job())
         made = running.do(lambda: Preprocess(running.reactor, words, lambda *outcome: None))
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         running.do(made.end)
@@ -179,9 +179,9 @@ def test_a_command_gets_its_whole_grace(tmp_path: Path) -> None:
     save = f"trap 'sleep 0.2; sleep 0.1 && echo saved > {tmp_path}/saved; exit' TERM"
     command = f"{save}; touch {tmp_path}/on; while :; do sleep 0.02; done"
     with Running() as running:
-        told_more = json.loads(told(tmp_path, command, a_job()))
-        told_more["grace_s"] = 600.0
-        words = json.dumps(told_more).encode()
+        description = json.loads(describe(tmp_path, command, a_job()))
+        description["grace_s"] = 600.0
+        words = json.dumps(description).encode()
         made = running.do(lambda: Preprocess(running.reactor, words, lambda *outcome: None))
         until((tmp_path / "on").exists)
         running.do(made.end)
@@ -191,9 +191,9 @@ def test_a_command_gets_its_whole_grace(tmp_path: Path) -> None:
 def test_a_stopped_process_is_ended_within_the_grace(tmp_path: Path) -> None:
     command = f"sleep 77 & kill -STOP $!; echo $! > {tmp_path}/pid; wait"
     with Running() as running:
-        told_more = json.loads(told(tmp_path, command, a_job()))
-        told_more["grace_s"] = 600.0
-        words = json.dumps(told_more).encode()
+        description = json.loads(describe(tmp_path, command, a_job()))
+        description["grace_s"] = 600.0
+        words = json.dumps(description).encode()
         made = running.do(lambda: Preprocess(running.reactor, words, lambda *outcome: None))
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         running.do(made.end)  # which wakes it
@@ -213,7 +213,7 @@ reactor.run()
 
 def test_it_goes_with_a_master_that_is_killed(tmp_path: Path) -> None:
     root = Path(preprocess.__file__).parent.parent.parent
-    words = told(tmp_path, STUBBORN.format(tmp_path), a_job())
+    words = describe(tmp_path, STUBBORN.format(tmp_path), a_job())
     env: Dict[str, str] = {**os.environ}
     with subprocess.Popen(
         [sys.executable, "-c", MASTER, str(root)], stdin=subprocess.PIPE, env=env
@@ -239,7 +239,7 @@ def alive(pid: int) -> bool:
 def test_the_environment_travels_by_no_command_line(tmp_path: Path) -> None:
     job = a_job(shell_env=(("API_TOKEN", "tok-123456"),))
     with Running() as running:
-        words = told(tmp_path, f"touch {tmp_path}/on; sleep 77", job)
+        words = describe(tmp_path, f"touch {tmp_path}/on; sleep 77", job)
         assert json.loads(words)["env"]["API_TOKEN"] == "tok-123456"
         made = running.do(lambda: Preprocess(running.reactor, words, lambda *outcome: None))
         until((tmp_path / "on").exists)

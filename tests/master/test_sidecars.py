@@ -12,7 +12,7 @@ from tony_core.protocol.messages import Acknowledge, Ended, Prepare, Ready, Runn
 from tony_core.schedulers.port import AppState
 
 WORKER = Role("worker", 1, Resources(), "true")
-BOARD = Role("board", 1, Resources(), "true", tracking=Tracking.SIDECAR, max_restarts=2)
+SIDECAR = Role("board", 1, Resources(), "true", tracking=Tracking.SIDECAR, max_restarts=2)
 
 
 @pytest.fixture(autouse=True)
@@ -22,20 +22,20 @@ def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sidecar_is_tried_again_until_it_is_given_up(tmp_path: Path) -> None:
-    with Shell(tmp_path, a_job(WORKER, BOARD)) as shell:
+    with Shell(tmp_path, a_job(WORKER, SIDECAR)) as shell:
         made = {shell.pool.roles[cid]: shell.ready(cid) for cid in shell.launched(2)}
-        worker, board = made["worker"], made["board"]
+        worker, sidecar = made["worker"], made["board"]
         worker.wait_for(Start)
-        worker.say(Running(0, 1))
+        worker.send_messages(Running(0, 1))
         for number in (1, 2, 3):
-            board.wait_for(Prepare, number)
+            sidecar.wait_for(Prepare, number)
             again = number - 1
-            board.say(Ready(0, "127.0.0.1", {"main": 5000}, again))
-            board.wait_for(Start, number)
-            board.say(Running(0, number, restart=again))
+            sidecar.send_messages(Ready(0, "127.0.0.1", {"main": 5000}, again))
+            sidecar.wait_for(Start, number)
+            sidecar.send_messages(Running(0, number, restart=again))
             ended = Ended(0, number, stderr_tail=[f"try {number}"], restart=again)
-            board.say(ended, ended)  # said twice, and judged once
-            board.wait_for(Acknowledge, 2 * number)
+            sidecar.send_messages(ended, ended)  # said twice, and judged once
+            sidecar.wait_for(Acknowledge, 2 * number)
         until(lambda: shell.story("sidecar-given-up"), "the end of the tries")
         (given_up,) = shell.story("sidecar-given-up")
         assert "board:0 is not tried again (tony.board.max-restarts)" in given_up
@@ -47,7 +47,7 @@ def test_a_sidecar_is_tried_again_until_it_is_given_up(tmp_path: Path) -> None:
         assert [run["exit_code"] for run in tasks["board:0"]["runs"]] == [3]
         assert tasks["worker:0"]["state"] == "running"
         shell.finish(worker)
-        shell.go(worker, board)
+        shell.go(worker, sidecar)
         assert shell.join()[0] is AppState.SUCCEEDED
 
 

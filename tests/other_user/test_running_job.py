@@ -219,8 +219,8 @@ def processes(submitted: Submitted) -> List[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
-                said = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
-                if any(mark in said for mark in marks):
+                answer = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+                if any(mark in answer for mark in marks):
                     found.add(int(entry.name))
     return sorted(found)
 

@@ -13,7 +13,7 @@ from typing import List, Optional
 import pytest
 
 from tests.bundle.conftest import Site
-from tests.bundle.jobs import job, ref, said, snapshot
+from tests.bundle.jobs import job, messages_of, ref, snapshot
 from tony_core.bundle.client import planning, staging
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.problems import Severity
@@ -100,7 +100,7 @@ def test_everything_wrong_at_once(tmp_path: Path, src: Path) -> None:
         )
     )
     plan = planning.plan(wrong, str(tmp_path / "root"))
-    text = "\n".join(said(plan))
+    text = "\n".join(messages_of(plan))
     for part in (
         f"tony.client.src-dir: {src}: pipe: is a named pipe",
         f"tony.client.python-venv: {tmp_path}/no-venv does not exist",
@@ -113,7 +113,7 @@ def test_everything_wrong_at_once(tmp_path: Path, src: Path) -> None:
         f"/jobs/tony.xml:12: tony.worker.resources: {tmp_path}/climb.tar: ../x: holds '..'",
     ):
         assert part in text
-    assert len(said(plan)) == 9
+    assert len(messages_of(plan)) == 9
     assert not (tmp_path / "root").exists()
 
 
@@ -123,22 +123,22 @@ def test_two_things_of_one_name(tmp_path: Path, src: Path) -> None:
     (other / "train.py").write_text("another")
     one, two = ref(src / "train.py"), ref(other / "train.py")
     root = str(tmp_path / "root")
-    assert said(planning.plan(job(worker=(one,), ps=(two,)), root)) == []
-    [problem] = said(planning.plan(job(files=(one,), worker=(two,)), root))
+    assert messages_of(planning.plan(job(worker=(one,), ps=(two,)), root)) == []
+    [problem] = messages_of(planning.plan(job(files=(one,), worker=(two,)), root))
     assert "tony.worker.resources" in problem and "add ::name" in problem
     assert str(src) in problem and str(other) in problem
     # The same file twice is no clash.
-    assert said(planning.plan(job(files=(one,), worker=(one,)), root)) == []
+    assert messages_of(planning.plan(job(files=(one,), worker=(one,)), root)) == []
 
 
 def test_a_source_archive(tmp_path: Path, src: Path) -> None:
     with tarfile.open(tmp_path / "src.tgz", "w:gz") as out:
         out.add(src, ".")
     plan = planning.plan(job(tmp_path / "src.tgz"), str(tmp_path / "root"))
-    assert said(plan) == []
+    assert messages_of(plan) == []
     assert named(plan, "tony-src").kind is Kind.ARCHIVE
     plan = planning.plan(job(src / "train.py"), str(tmp_path / "root"))
-    assert "train.py: is not an archive" in said(plan)[0]
+    assert "train.py: is not an archive" in messages_of(plan)[0]
 
 
 def test_a_missing_classpath_entry_is_a_warning(tmp_path: Path, src: Path) -> None:
@@ -147,8 +147,8 @@ def test_a_missing_classpath_entry_is_a_warning(tmp_path: Path, src: Path) -> No
         (tmp_path / name).write_text(name)
     paths = (str(tmp_path / "lib" / "*.jar"), str(tmp_path / "none"), str(tmp_path / "more/a.jar"))
     plan = planning.plan(job(src, classpath=paths), str(tmp_path / "root"))
-    assert said(plan) == []
-    assert said(plan, Severity.WARNING) == [
+    assert messages_of(plan) == []
+    assert messages_of(plan, Severity.WARNING) == [
         f"tony.client.hdfs-classpath: {tmp_path}/none does not exist and is left out"
     ]
     names = [item.name for item in plan.artifacts if item.use is Use.CLASSPATH]
@@ -160,9 +160,9 @@ def test_doubts_are_warnings(tmp_path: Path, src: Path) -> None:
     (src / ".env" / "bin").mkdir(parents=True)
     (src / ".env" / "pyvenv.cfg").write_text("")
     plan = planning.plan(job(src), str(tmp_path / "root"))
-    doubts = "\n".join(said(plan, Severity.WARNING))
+    doubts = "\n".join(messages_of(plan, Severity.WARNING))
     assert "data -> /data/imagenet" in doubts and "(.env)" in doubts
-    assert said(plan) == []
+    assert messages_of(plan) == []
 
 
 def test_venvs(tmp_path: Path, src: Path) -> None:
@@ -173,8 +173,8 @@ def test_venvs(tmp_path: Path, src: Path) -> None:
 
     def doubts(**more: object) -> str:
         plan = planning.plan(job(src, **more), root)  # type: ignore[arg-type]
-        assert said(plan) == []
-        return "\n".join(said(plan, Severity.WARNING))
+        assert messages_of(plan) == []
+        return "\n".join(messages_of(plan, Severity.WARNING))
 
     assert doubts(venv=home) == ""  # its absolute link is no doubt
     assert doubts(venv=home, python="/usr/bin/python3") == ""
@@ -183,7 +183,7 @@ def test_venvs(tmp_path: Path, src: Path) -> None:
 
     def wrong(**more: object) -> str:
         plan = planning.plan(job(src, **more), root)  # type: ignore[arg-type]
-        return "\n".join(said(plan))
+        return "\n".join(messages_of(plan))
 
     refused = f"tony.client.python-binary-path: {home} has no bin/python3.99, which"
     assert refused in wrong(venv=home, python="venv/bin/python3.99")
@@ -208,7 +208,7 @@ def test_an_archive_of_a_venvs_folder(tmp_path: Path, src: Path, top: str) -> No
     def words(archive: str, python: Optional[str]) -> List[str]:
         made = job(src, venv=tmp_path / archive, python=python)
         plan = planning.plan(made, str(tmp_path / "root"))
-        return [*said(plan), *said(plan, Severity.WARNING)]
+        return [*messages_of(plan), *messages_of(plan, Severity.WARNING)]
 
     for python in (None, "bin/python", "venv/bin/python", f"venv/{top}/bin/python"):
         assert words("env.tar.gz", python) == [], python
@@ -227,9 +227,11 @@ def test_remote_files_are_used_where_they_are(tmp_path: Path, src: Path, web: Si
     venv = named(plan, "venv")
     assert (venv.uri, venv.source) == (url, f"http://****@{web.address}/one.zip")
     assert (venv.digest, venv.size, venv.mtime_ms, venv.kind) == ("", 7, 5000, Kind.ARCHIVE)
-    [problem] = said(plan)
+    [problem] = messages_of(plan)
     assert f"@{web.address}/none does not exist" in problem and "pw" not in problem
-    [problem] = said(planning.plan(job(src, venv="https://host/venv"), str(tmp_path / "root")))
+    [problem] = messages_of(
+        planning.plan(job(src, venv="https://host/venv"), str(tmp_path / "root"))
+    )
     assert "must be an archive" in problem
 
 
@@ -237,7 +239,7 @@ def test_the_nodes_python(tmp_path: Path, src: Path) -> None:
     def plan(python: str) -> str:
         base = job(src)
         changed = base.replace(runtime=type(base.runtime)(python=python))
-        return "\n".join(said(planning.plan(changed, str(tmp_path / "root"))))
+        return "\n".join(messages_of(planning.plan(changed, str(tmp_path / "root"))))
 
     assert "no-such-python is no Python" in plan("no-such-python")
     assert "/bin/true is no Python" in plan("/bin/true")
@@ -252,18 +254,18 @@ def test_the_store_below_the_source_is_not_entered(tmp_path: Path) -> None:
     (src / "store" / "objects").mkdir(parents=True)
     (src / "store" / "objects" / "x").write_text("x")
     (src / "a.py").write_text("x")
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    (alone / "a.py").write_text("x")
+    single = tmp_path / "alone"
+    single.mkdir()
+    (single / "a.py").write_text("x")
     one = named(planning.plan(job(src), str(src)), "tony-src")
-    other = named(planning.plan(job(alone), str(src)), "tony-src")
+    other = named(planning.plan(job(single), str(src)), "tony-src")
     assert one.digest == other.digest
 
 
 def test_urls_that_are_none(tmp_path: Path, src: Path) -> None:
     bad = "http://[me:pw@host/x.zip"
     wrong = job(src, venv=bad, files=(ref(bad, "x"), ref("file://host/x", "y")), classpath=(bad,))
-    problems = said(planning.plan(wrong, str(tmp_path / "root")))
+    problems = messages_of(planning.plan(wrong, str(tmp_path / "root")))
     assert len(problems) == 4
     assert "three slashes" in "".join(problems) and "pw" not in "".join(problems)
 

@@ -7,7 +7,7 @@ from typing import List
 
 import pytest
 
-from tests.bundle.jobs import job, ref, said
+from tests.bundle.jobs import job, messages_of, ref
 from tony_core.bundle.client import planning
 from tony_core.bundle.client.sources import list_program_files
 from tony_core.job.spec import Job, Setting
@@ -98,7 +98,7 @@ def src(tmp_path: Path) -> Path:
 
 
 def problems(of: Job, tmp_path: Path) -> List[str]:
-    return said(planning.plan(of, str(tmp_path / "root")))
+    return messages_of(planning.plan(of, str(tmp_path / "root")))
 
 
 @pytest.mark.parametrize(

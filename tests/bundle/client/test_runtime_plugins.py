@@ -10,7 +10,7 @@ from typing import Dict, List
 
 import pytest
 
-from tests.bundle.jobs import job, said
+from tests.bundle.jobs import job, messages_of
 from tony_core import schedulers
 from tony_core.bundle.client import planning
 from tony_core.bundle.client import runtime as runtimes
@@ -106,7 +106,7 @@ def test_a_plugin_that_cannot_be_shipped_is_reported(target: str, tmp_path: Path
     plugin = Plugin("tony.frameworks", "mine", target)
     with pytest.raises(PluginError, match=r"mine .* cannot be sent to the nodes: "):
         list_plugin_files(plugin)
-    (words,) = said(planning.plan(job(), str(tmp_path / "root"), plugins=[plugin]))
+    (words,) = messages_of(planning.plan(job(), str(tmp_path / "root"), plugins=[plugin]))
     assert words.startswith("tony.application.framework: mine ")
 
 

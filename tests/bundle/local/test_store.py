@@ -312,10 +312,10 @@ def test_submits_and_a_collector_race(tmp_path: Path, source: Path) -> None:
     root = str(tmp_path / "root")
     processes = [start("submits", root, str(source), "4", f"app-{n}") for n in range(2)]
     processes.append(start("collects", root, "4"))
-    said = [process.communicate(timeout=150) for process in processes]
-    for process, (_, errors) in zip(processes, said, strict=True):
+    outputs = [process.communicate(timeout=150) for process in processes]
+    for process, (_, errors) in zip(processes, outputs, strict=True):
         assert process.returncode == 0, errors
-    assert all(int(output) > 0 for output, _ in said), said  # they did meet
+    assert all(int(output) > 0 for output, _ in outputs), outputs  # they did meet
     collect(Path(root))
     assert Store(root).all_objects() == []
     assert os.listdir(os.path.join(root, "store", "tmp")) == []

@@ -239,12 +239,12 @@ def test_submits_and_collectors_race(store: RemoteStore, cluster: FakeCluster) -
             store.prepare()
             store.take_lease(app_id, [A, B])
             found = store.look_all({A: "content", B: "content"})
-            told = {
+            announced = {
                 digest: there or store.put(digest, "content", content(digest))
                 for digest, there in found.items()
             }
             for _ in range(3):
-                for digest, staged in told.items():
+                for digest, staged in announced.items():
                     # What is away for a moment is no harm: nodes ask some time later.
                     deadline = time.monotonic() + 20
                     while (now := store.look(digest, "content")) is None:

@@ -131,7 +131,7 @@ def test_nodes_unpack_what_was_staged(hadoop: GetHadoop, root: str, tmp_path: Pa
         resource={"memory": 64, "vCores": 1},
     )
     cluster.wait_for(app_id)
-    said = cluster.application_logs(app_id)
+    log = cluster.application_logs(app_id)
     for line in (
         "== tony-runtime",
         "link /usr/bin/env python",
@@ -145,7 +145,7 @@ def test_nodes_unpack_what_was_staged(hadoop: GetHadoop, root: str, tmp_path: Pa
         "folder a b",
         "raw file",  # which is why a zip with links is not sent as it is
     ):
-        assert line in said, f"{line!r} is not in:\n{said}"
+        assert line in log, f"{line!r} is not in:\n{log}"
 
 
 def test_objects_verify_and_go(root: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.bundle.conftest import Site
 from tests.bundle.fakecluster import ROOT, FakeCluster, fresh
-from tests.bundle.jobs import job, ref, said, snapshot
+from tests.bundle.jobs import job, messages_of, ref, snapshot
 from tony_core.bundle import jobfolder
 from tony_core.bundle.client import planning, staging, staging_errors
 from tony_core.bundle.client import runtime as runtimes
@@ -230,10 +230,12 @@ def test_what_stands_on_the_cluster_is_used_there(
     venv = named(list(plan.artifacts), "venv")
     assert (venv.uri, venv.digest) == ("fake://cluster/data/v.tar.gz", "")
     assert (venv.size, venv.mtime_ms, venv.kind) == (5, 7000, Kind.ARCHIVE)
-    [wrong] = said(planning.plan(job(src, venv="fake://cluster/data/v.tar.xz"), ROOT))
+    [wrong] = messages_of(planning.plan(job(src, venv="fake://cluster/data/v.tar.xz"), ROOT))
     assert "do not unpack it" in wrong and ".tar.gz" in wrong
     (here / "v.zip").write_bytes(b"12345")
-    doubts = said(planning.plan(job(src, venv="fake://cluster/data/v.zip"), ROOT), Severity.WARNING)
+    doubts = messages_of(
+        planning.plan(job(src, venv="fake://cluster/data/v.zip"), ROOT), Severity.WARNING
+    )
     assert [words for words in doubts if "no symbolic links from a zip" in words]
     folder = named(
         list(planning.plan(job(src, files=(ref("fake://cluster/data", "d"),)), ROOT).artifacts), "d"
@@ -299,8 +301,8 @@ def test_an_interrupt_leaves_nothing_of_the_job(cluster: FakeCluster, src: Path)
 
 def denied(access: str, path: str, owner: str, mode: str) -> PermissionError:
     """In a NameNode's words."""
-    said = f'Permission denied: user=eve, access={access}, inode="{path}":{owner}:staff:{mode}'
-    return PermissionError(errno.EACCES, f"{said} (TonY asks as 'eve')", "x")
+    denial = f'Permission denied: user=eve, access={access}, inode="{path}":{owner}:staff:{mode}'
+    return PermissionError(errno.EACCES, f"{denial} (TonY asks as 'eve')", "x")
 
 
 @pytest.mark.parametrize(
@@ -456,4 +458,6 @@ def test_warnings_are_those_of_a_local_root(
     cluster: FakeCluster, tmp_path: Path, src: Path
 ) -> None:
     local = planning.plan(job(src), str(tmp_path / "root"))
-    assert said(planning.plan(job(src), ROOT), Severity.WARNING) == said(local, Severity.WARNING)
+    assert messages_of(planning.plan(job(src), ROOT), Severity.WARNING) == messages_of(
+        local, Severity.WARNING
+    )

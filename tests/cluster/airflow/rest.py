@@ -133,7 +133,7 @@ class Rest:
     def log(self, place: Place, number: int = 1) -> str:
         """What a try of it said, as the UI shows it."""
         try:
-            told = self.call(
+            answer = self.call(
                 "GET",
                 f"{_path(place)}/logs/{max(1, number)}",
                 params={"full_content": "true"},
@@ -142,7 +142,7 @@ class Rest:
         except AssertionError as error:
             return str(error)
         lines: List[str] = []
-        for one in told["content"]:
+        for one in answer["content"]:
             if isinstance(one, str):
                 lines.append(one)
             else:

@@ -174,8 +174,12 @@ class Airflow(Daemons):
                 one = health[name]
                 if one["status"] != "healthy":
                     return f"{name}: {one}"
-                if daemon and states[daemon]["pid"] and _told(one, name) < states[daemon]["since"]:
-                    return f"{name} has not told of itself since its start"
+                if (
+                    daemon
+                    and states[daemon]["pid"]
+                    and _last_heartbeat(one, name) < states[daemon]["since"]
+                ):
+                    return f"{name} has sent no heartbeat since its start"
             wanted = {path.stem for path in (self.home / "dags").glob("*.py")}
             read = {Path(str(one["fileloc"])).stem for one in self.rest.get("dags")["dags"]}
             broken = self.rest.get("importErrors")["import_errors"]
@@ -246,8 +250,8 @@ class Airflow(Daemons):
             timeout=UP_S,
         )
         if done.returncode:
-            said = f"airflow {' '.join(words)}: exit code {done.returncode}\n{done.stdout}"
-            raise SandboxError(said)
+            message = f"airflow {' '.join(words)}: exit code {done.returncode}\n{done.stdout}"
+            raise SandboxError(message)
         return done.stdout
 
 
@@ -314,7 +318,7 @@ def _write(folder: Path, environment: Mapping[str, str], layout: Layout) -> None
     path.write_text(text)
 
 
-def _told(one: Mapping[str, Any], name: str) -> float:
-    """When a component last told of itself."""
+def _last_heartbeat(one: Mapping[str, Any], name: str) -> float:
+    """When a component last sent a heartbeat."""
     text = str(one[f"latest_{name}_heartbeat"])
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()

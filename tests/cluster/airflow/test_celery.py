@@ -45,7 +45,7 @@ def test_success(training: Train) -> None:
         one.wait("success")
         assert one.gone(app_id) == {app_id: "SUCCEEDED"}
         assert one.result()["application_id"] == app_id
-        assert app_id in one.says("worker:0")
+        assert app_id in one.wait_for_words("worker:0")
 
 
 @pytest.mark.parametrize("state", ["failed", "success"])

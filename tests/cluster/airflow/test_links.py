@@ -40,8 +40,8 @@ def buttons(airflow: Airflow, browser: Browser, one: Training) -> Dict[str, str]
     tab = browser.open(url)
 
     def look() -> Dict[str, str]:
-        told = browser.call("Runtime.evaluate", tab, expression=HREFS, returnByValue=True)
-        value = told["result"].get("value")
+        answer = browser.call("Runtime.evaluate", tab, expression=HREFS, returnByValue=True)
+        value = answer["result"].get("value")
         return dict(value) if isinstance(value, dict) else {}
 
     return dict(
@@ -71,11 +71,11 @@ def test_the_buttons_lead_somewhere(
     environment: Callable[[str], Path],
     browser: Browser,
 ) -> None:
-    told = {
+    folders = {
         "bin": str(environment("mpi") / "bin"),
         "events": f"hdfs:///user/{cluster.user}/events",
     }
-    found: List[Training] = [training(name, **told) for name in ("shown", "shown_deferred")]
+    found: List[Training] = [training(name, **folders) for name in ("shown", "shown_deferred")]
     for one in found:
         app_id = one.trains()
         before = links(one, *SHOWS)

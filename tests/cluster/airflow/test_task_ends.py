@@ -44,7 +44,7 @@ def test_success(training: Train) -> None:
         assert result["application_id"] == app_id == one.rest.xcom(one.place, "application_id")
         assert result["metrics"] == one.rest.xcom(one.place, "metrics") == {"accuracy": 0.9}
         assert result["duration_s"] > 0
-        assert app_id in one.says("worker:0")
+        assert app_id in one.wait_for_words("worker:0")
 
 
 @pytest.mark.parametrize("state", ["failed", pytest.param("success", marks=pytest.mark.nightly)])
@@ -230,7 +230,7 @@ def test_what_retrying_cannot_mend(training: Train) -> None:
     found = {dag_id: training(dag_id) for dag_id in HOPELESS}
     for dag_id, one in found.items():
         assert one.wait("failed")["try_number"] == 1
-        one.says(HOPELESS[dag_id])
+        one.wait_for_words(HOPELESS[dag_id])
         assert one.applications() == []
 
 
@@ -238,7 +238,7 @@ def test_secrets(airflow: Airflow, cluster: Hadoop, training: Train) -> None:
     secret = "s3cr3t-horse-battery"
     for one in [training(dag_id, secret=secret) for dag_id in ("tells", "tells_deferred")]:
         one.wait("failed")
-        log = one.says("the token is ***")
+        log = one.wait_for_words("the token is ***")
         assert secret not in log
         assert secret not in str(one.task()["rendered_fields"])
         for path in airflow.folder.rglob("*.log"):

@@ -62,8 +62,8 @@ class Training:
         (self.source / "train.py").write_text(PROGRAM)
         self.run_id = f"{dag_id}-{time.time_ns()}"
         self.place: Place = (dag_id, self.run_id, TASK)
-        told = {"src": str(self.source), "folder": str(folder), **conf}
-        self.rest.trigger(dag_id, self.run_id, told)
+        settings = {"src": str(self.source), "folder": str(folder), **conf}
+        self.rest.trigger(dag_id, self.run_id, settings)
 
     # ------------------------------------------------------------------ on the cluster
 
@@ -172,7 +172,7 @@ class Training:
     def log(self, number: int = 1) -> str:
         return self.rest.log(self.place, number)
 
-    def says(self, words: str) -> str:
+    def wait_for_words(self, words: str) -> str:
         """The log once these words stand in it: its end comes a moment after the task's state."""
         found: str = wait_for(
             self.log, lambda log: words in log, lambda log: f"not said: {words}\n{log}"

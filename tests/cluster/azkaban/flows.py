@@ -128,12 +128,12 @@ class Run:
             text = text.replace(escaped, plain)
         return text
 
-    def said(self, job: Optional[str] = None, attempt: int = 0) -> List[str]:
+    def log_lines(self, job: Optional[str] = None, attempt: int = 0) -> List[str]:
         """The lines of a job's own, without the server's time stamp."""
         found = re.findall(r"^\S+ \S+ \S+ \S+ (?:INFO|ERROR) - (.*)$", self.log(job, attempt), re.M)
         return list(found)
 
-    def says(self, text: str, job: Optional[str] = None, attempt: int = 0) -> str:
+    def wait_for_text(self, text: str, job: Optional[str] = None, attempt: int = 0) -> str:
         """Waits for a text in the log of a job that must not end before; the log."""
 
         def look() -> str:
@@ -161,12 +161,12 @@ class Run:
         """The application of an attempt at a flow's only job, by its tags: the server mixes up
         the logs of attempts that end and begin at one moment."""
         tag = f"azkaban.flow.execid:{self.execid}"
-        told = self._flows.tony("list", "--tag", tag, "--json")
-        assert told.returncode == 0, told.stderr
+        listing = self._flows.tony("list", "--tag", tag, "--json")
+        assert listing.returncode == 0, listing.stderr
         wanted = f"azkaban.job.attempt:{number}"
         (found,) = (
             one["app_id"]
-            for one in json.loads(told.stdout)["applications"]
+            for one in json.loads(listing.stdout)["applications"]
             if wanted in one["tags"]
         )
         return str(found)
@@ -325,8 +325,10 @@ class Flows:
         def ended() -> bool:
             if self.cluster is not None:
                 return self.cluster.application(app_id)["state"] in ("FINISHED", "FAILED", "KILLED")
-            told = json.loads((self.server.tony_home / "apps" / app_id / "status.json").read_text())
-            return told["state"] in ENDED
+            status = json.loads(
+                (self.server.tony_home / "apps" / app_id / "status.json").read_text()
+            )
+            return status["state"] in ENDED
 
         until(ended, f"{app_id} has ended", seconds)
         return self.status(app_id)
@@ -367,35 +369,35 @@ class Flows:
     def swept(self, *runs: Run) -> None:
         """Sweeps until nothing is left: a program that the server has lost sight of may only now
         submit, and the second word takes away the grace that tasks have after the first."""
-        said = ""
+        output = ""
 
         def gone() -> bool:
-            nonlocal said
+            nonlocal output
             if not self.left(*runs):
                 return True
-            said = self.sweep(*runs)
+            output = self.sweep(*runs)
             return False
 
         try:
             until(gone, "what is left of the jobs is swept")
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{said}\n{self._told(*runs)}") from None
+            raise AssertionError(f"{error}\n{output}\n{self._command_lines(*runs)}") from None
 
     def left(self, *runs: Run) -> Set[int]:
         """The processes of these executions, and of their applications wherever they run."""
         marks = [f"{run.folder}/" for run in runs] + self.apps_of({run.execid for run in runs})
         inside = [os.fsencode(mark) for mark in marks]
         words = {pid: _words_of(pid) for pid in supervisor.parents()}
-        return {pid for pid, said in words.items() if any(mark in said for mark in inside)}
+        return {pid for pid, text in words.items() if any(mark in text for mark in inside)}
 
     def nothing_runs(self) -> None:
         """Waits until no process is left of any flow that was started here."""
         try:
             until(lambda: not self.left(*self._started), "nothing is left of the jobs")
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self._told(*self._started)}") from None
+            raise AssertionError(f"{error}\n{self._command_lines(*self._started)}") from None
 
-    def _told(self, *runs: Run) -> str:
+    def _command_lines(self, *runs: Run) -> str:
         return "\n".join(f"{pid}: {command_of(pid)}" for pid in sorted(self.left(*runs)))
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ PATHS = os.pathsep.join(
     str(CHECKOUT / part) for part in (".", "executor", "plugins/azkaban", "program")
 )
 
-TOLD_S = 120
+COMMAND_S = 120
 """What it gets on a machine with much else to do."""
 
 
@@ -28,7 +28,7 @@ def tony_words(*words: str, **environment: str) -> subprocess.CompletedProcess[s
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=TOLD_S,
+        timeout=COMMAND_S,
     )
 
 

@@ -72,7 +72,7 @@ def _up(options: argparse.Namespace) -> None:
     """Starts a server with the job type in it, runs a first flow, prints the page's address."""
     folder: Path = options.folder.absolute()
     started = time.monotonic()
-    with _alone(folder):
+    with _locked(folder):
         if (folder / "cluster.json").exists():
             server = Azkaban(folder)
             try:
@@ -143,7 +143,7 @@ def _fetch(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """One `up` at a time in a folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as file:

@@ -145,10 +145,10 @@ class Azkaban(Daemons):
         try:
             with urllib.request.urlopen(self.url, timeout=5) as page:
                 page.read()
-            told = self.executor("ping")
+            answer = self.executor("ping")
         except (OSError, ValueError) as error:
             return f"{type(error).__name__}: {error}"
-        return "" if told.get("status") == "alive" else f"its executor says {told}"
+        return "" if answer.get("status") == "alive" else f"its executor says {answer}"
 
     # ------------------------------------------------------------------ asking
 

@@ -69,9 +69,9 @@ def check_precedence(flows: Flows) -> None:
     )
     files["own.xml"] = f"<configuration>{xml}</configuration>"
     app_id = run().ends().app_id()
-    told = special_characters.shown(flows, app_id)
-    assert [told[name] for name in "ABC"] == ["shared", "run", "job"]
-    assert told["argv"] == ["A,B,C", "run"]
+    output = special_characters.shown(flows, app_id)
+    assert [output[name] for name in "ABC"] == ["shared", "run", "job"]
+    assert output["argv"] == ["A,B,C", "run"]
     status = flows.status(app_id)
     assert status["name"] == "of-the-file"
     assert [task["task"] for task in status["tasks"]] == ["worker:0"]  # the job's one, not three
@@ -93,10 +93,10 @@ def bad_properties(flows: Flows) -> None:
     }
     files["all.job"] = {"type": "noop", "dependencies": ",".join(BAD)}
     run = flows.start(files, "all").ends("FAILED")
-    for name, (_, says) in BAD.items():
-        log = "\n".join(run.said(name))
-        told = [line for line in run.said(name) if all(word in line for word in says)]
-        assert len(told) == 1, log
+    for name, (_, words) in BAD.items():
+        log = "\n".join(run.log_lines(name))
+        reasons = [line for line in run.log_lines(name) if all(word in line for word in words)]
+        assert len(reasons) == 1, log
         assert "Traceback" not in log and not APPLICATION.search(run.log(name))
     assert run.apps() == []
     flows.one("true").ends()

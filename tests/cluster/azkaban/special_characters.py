@@ -36,7 +36,7 @@ def comes_through(flows: Flows) -> None:
         task_params='\'one word\' "two words" grüße \\"q\\"',
         **{"worker_env.ODD": odd, "tony.application.name": name},
     ).ends()
-    told = shown(flows, run.app_id())
-    assert told["odd"] == odd
-    assert told["argv"] == ["ODD", "one word", "two words", "grüße", '"q"']
+    output = shown(flows, run.app_id())
+    assert output["odd"] == odd
+    assert output["argv"] == ["ODD", "one word", "two words", "grüße", '"q"']
     assert flows.status(run.app_id())["name"] == name

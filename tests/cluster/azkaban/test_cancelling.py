@@ -138,8 +138,8 @@ def test_a_server_that_was_restarted(azkaban_servers: Servers, tmp_path: Path) -
         other = job.app_id()
         until(lambda: flows.status(other)["state"] == "RUNNING", "the other one runs")
         until(lambda: run.state() in ENDED, "the server has given the old one up")
-        said = sweep(flows)
-        assert app_id in said and other not in said
+        output = sweep(flows)
+        assert app_id in output and other not in output
         assert flows.gone(app_id)["state"] == "KILLED"
         assert flows.status(other)["state"] == "RUNNING"
         job.cancel()

@@ -16,12 +16,12 @@ SHOWS = special_characters.SHOWS + "import time; time.sleep(3)\n"
 
 def test_only_the_tasks_get_them(azkaban: GetFlows) -> None:
     flows = azkaban()
-    said = {"OPENSSL_CONF": "/job/evil.cnf", "LD_AUDIT": "/job/lib", "PERL5LIB": "/job"}
+    variables = {"OPENSSL_CONF": "/job/evil.cnf", "LD_AUDIT": "/job/lib", "PERL5LIB": "/job"}
     ours = {"LD_LIBRARY_PATH": "/job/lib", "JAVA_HOME": "/job/jre", "PATH": "/job/bin"}
     run = flows.one(
-        f"python3 show.py {','.join([*said, *ours])}",
+        f"python3 show.py {','.join([*variables, *ours])}",
         files={"src/show.py": SHOWS},
-        **{f"env.{name}": text for name, text in said.items()},
+        **{f"env.{name}": text for name, text in variables.items()},
         **{f"env.{name}": text for name, text in ours.items()},
         **{"ENV.PATH": "/job/bin", "env.HOME": "/job"},
     )
@@ -31,6 +31,6 @@ def test_only_the_tasks_get_them(azkaban: GetFlows) -> None:
     assert f"TONY_HOME={flows.server.tony_home}" in environ
     run.ends()
     shown = special_characters.shown(flows, app_id)
-    for name, text in said.items():
+    for name, text in variables.items():
         assert str(shown[name]).startswith(text), name
     assert not [name for name in ours if "/job" in str(shown[name])]

@@ -36,12 +36,12 @@ VALUES = [
 
 def evaluated(servers: Servers, values: List[str], folder: Path) -> List[Tuple[str, str]]:
     """Each on 2.5, by its own classes, which write logs into the folder, and on 3.x."""
-    said = "".join(value.encode("utf-16-be").hex() + "\n" for value in values)
+    encoded = "".join(value.encode("utf-16-be").hex() + "\n" for value in values)
     words = [str(servers.jars.java_home / "bin" / "java"), "-cp", f"{servers.jars.lib}/*"]
     done = subprocess.run(
         [*words, str(EVALUATES)],
         cwd=folder,
-        input=said,
+        input=encoded,
         capture_output=True,
         text=True,
         timeout=120,
@@ -90,5 +90,5 @@ def test_a_result_full_of_expressions(azkaban: GetFlows) -> None:
         },
         "next",
     ).ends()
-    (line,) = (line for line in run.said("next") if line.startswith("given "))
+    (line,) = (line for line in run.log_lines("next") if line.startswith("given "))
     assert json.loads(line.removeprefix("given ")) == given

@@ -31,9 +31,9 @@ WITHIN = 600.0
 def uploaded(capsys: pytest.CaptureFixture[str], *words: str) -> int:
     """By the script, as a user does; the number of what was started."""
     assert upload.main([*words, "--user", USER]) == 0, capsys.readouterr().err
-    said = capsys.readouterr().out
-    assert PASSWORD + "@" not in said
-    return int(said.partition("execid=")[2].split()[0])
+    output = capsys.readouterr().out
+    assert PASSWORD + "@" not in output
+    return int(output.partition("execid=")[2].split()[0])
 
 
 def test_the_first_training(
@@ -45,7 +45,9 @@ def test_the_first_training(
     run = Run(flows, uploaded(capsys, *words, "--wait", "--set", "steps=30"), "summary")
     run.ends()
     app_id = run.app_id("first-training")
-    assert any(line.startswith(f"{app_id}: loss 0.") for line in run.said("summary")), run.log()
+    assert any(line.startswith(f"{app_id}: loss 0.") for line in run.log_lines("summary")), (
+        run.log()
+    )
     assert "step 30:" in flows.tony("logs", app_id).stdout
     # Again: the next version of the same project.
     assert upload.main([*words[:3], "--user", USER]) == 0
@@ -99,12 +101,12 @@ def test_the_retraining_pipeline(
     run.ends(seconds=WITHIN)
     kinds = {app["applicationType"].upper() for app in cluster.applications("FINISHED")}
     assert {"MAPREDUCE", "SPARK", "TONY"} <= kinds
-    (line,) = (line for line in run.said("publish") if line.startswith('{"path"'))
-    told = json.loads(line)
-    assert told["metrics"]["accuracy"] > 0.8
-    assert told["application_id"] == run.app_id("train")
-    assert list(cluster.hdfs.list("/shop/models")) == [told["version"]]
-    path = urlsplit(told["path"]).path
+    (line,) = (line for line in run.log_lines("publish") if line.startswith('{"path"'))
+    version = json.loads(line)
+    assert version["metrics"]["accuracy"] > 0.8
+    assert version["application_id"] == run.app_id("train")
+    assert list(cluster.hdfs.list("/shop/models")) == [version["version"]]
+    path = urlsplit(version["path"]).path
     assert len(json.loads(cluster.hdfs.get(f"{path}/model.json"))["weights"]) == 7
 
 

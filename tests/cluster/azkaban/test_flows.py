@@ -20,16 +20,16 @@ def flows(azkaban: GetFlows) -> Flows:
 
 def test_success(flows: Flows) -> None:
     run = flows.one("sh -c 'sleep 0.5; echo done'", **{"tony.worker.instances": 2}).ends()
-    said = run.said()
+    lines = run.log_lines()
     app_id = run.app_id()
-    first = next(line for line in said if "application" in line and "local_" in line)
+    first = next(line for line in lines if "application" in line and "local_" in line)
     assert app_id in first
-    assert any("page: http" in line for line in said)
+    assert any("page: http" in line for line in lines)
     for task in ("worker:0", "worker:1"):
-        assert any(f"log of {task}: " in line for line in said), run.log()
-    assert said[said.index("last lines of worker:1 (stdout):") + 1] == "  | done"
-    assert cut_links(said) == []
-    assert "SUCCEEDED" in "\n".join(said)
+        assert any(f"log of {task}: " in line for line in lines), run.log()
+    assert lines[lines.index("last lines of worker:1 (stdout):") + 1] == "  | done"
+    assert cut_links(lines) == []
+    assert "SUCCEEDED" in "\n".join(lines)
     status = flows.status(app_id)
     assert status["state"] == "SUCCEEDED"
     tags = " ".join(status["tags"])
@@ -42,7 +42,7 @@ def test_a_failing_task(flows: Flows) -> None:
         "sh -c 'echo first words >&2; echo the very last words >&2; exit 7'",
         **{"tony.am.retry-count": 0},
     ).ends("FAILED")
-    log = "\n".join(run.said())
+    log = "\n".join(run.log_lines())
     assert "exit code 7" in log or "code 7" in log, log
     assert "the very last words" in log
     assert log.index("first words") < log.index("the very last words")
@@ -66,8 +66,8 @@ def test_outputs_for_the_next_job(flows: Flows) -> None:
         },
         "next",
     ).ends()
-    said = run.said("next")
-    assert f"app={run.app_id('train')} is SUCCEEDED with 0.5 and 0.25 and <>" in said
+    lines = run.log_lines("next")
+    assert f"app={run.app_id('train')} is SUCCEEDED with 0.5 and 0.25 and <>" in lines
 
 
 def test_the_job_file_overrides_run_and_shared_properties(flows: Flows) -> None:

@@ -46,20 +46,20 @@ def test_success_and_what_the_next_job_gets(both: Both) -> None:
         "next",
     ).ends()
     app_id = run.app_id("train")
-    assert f"{app_id} 0.25" in run.said("next")
+    assert f"{app_id} 0.25" in run.log_lines("next")
     app = cluster.application(app_id)
     assert app["finalStatus"] == "SUCCEEDED" and app["applicationType"] == "TONY"
     assert f"azkaban.flow.execid:{run.execid}" in app["applicationTags"]
-    said = run.said("train")
-    assert any("page: http" in line and app_id in line for line in said), run.log("train")
-    assert any("log of worker:1: http" in line for line in said)
+    lines = run.log_lines("train")
+    assert any("page: http" in line and app_id in line for line in lines), run.log("train")
+    assert any("log of worker:1: http" in line for line in lines)
     # What stays: the cluster's page of it, and what every task wrote last.
-    assert said[said.index("last lines of worker:1 (stdout):") + 1] == "  | grüße"
-    (page,) = [line.split()[1] for line in said if line.startswith("  application: ")]
+    assert lines[lines.index("last lines of worker:1 (stdout):") + 1] == "  | grüße"
+    (page,) = [line.split()[1] for line in lines if line.startswith("  application: ")]
     with urllib.request.urlopen(page, timeout=60) as answer:
         assert app_id.encode() in answer.read()
-    assert cut_links(said) == []
-    assert any("ACCEPTED" in line for line in said) and any("SUCCEEDED" in line for line in said)
+    assert cut_links(lines) == []
+    assert any("ACCEPTED" in line for line in lines) and any("SUCCEEDED" in line for line in lines)
     flows.nothing_runs()
 
 
@@ -69,7 +69,7 @@ def test_a_failing_task(both: Both) -> None:
         "sh -c 'echo the very last words >&2; exit 7'",
         **{"tony.am.retry-count": 0, "tony.worker.instances": 2},
     ).ends("FAILED")
-    log = "\n".join(run.said())
+    log = "\n".join(run.log_lines())
     assert "code 7" in log and "the very last words" in log, log
     assert cluster.application(run.app_id())["finalStatus"] == "FAILED"
     flows.nothing_runs()
@@ -99,7 +99,7 @@ def test_cancelled_while_accepted(both: Both) -> None:
 
     def accepted(run: Run) -> None:
         cluster.wait_for(run.app_id(), ("ACCEPTED",), 120)
-        run.says("ACCEPTED")
+        run.wait_for_text("ACCEPTED")
 
     flows.cancelled(lambda: flows.one("true", LASTS, **{"tony.yarn.queue": "tiny"}), accepted)
     other.cancel()
@@ -143,11 +143,11 @@ def test_as_another_user(both: Both) -> None:
         files.chmod(f"{cluster.default_fs}{path}", mode)
     files.close()
     denied = flows.one("true", **{"user.to.proxy": "bob", "tony.yarn.staging-dir": "/user/alice2"})
-    assert "the job runs as bob: user.to.proxy" in denied.ends("FAILED").said(), denied.log()
+    assert "the job runs as bob: user.to.proxy" in denied.ends("FAILED").log_lines(), denied.log()
 
     def running(run: Run) -> None:
         cluster.wait_for(run.app_id(), ("RUNNING",), 120)
-        run.says("log of worker:0: ")
+        run.wait_for_text("log of worker:0: ")
 
     app_id = flows.cancelled(
         lambda: flows.one("sleep 300", LASTS, **{"user.to.proxy": "alice"}), running

@@ -42,17 +42,17 @@ def test_the_log_page_leads_to_the_job(azkaban: GetFlows, browser: Browser) -> N
         **{"tony.application.name": "seen-from-azkaban"},
     )
     app_id = run.app_id()
-    run.says("log of worker:0: ")
+    run.wait_for_text("log of worker:0: ")
     page = flows.client.job_page(run.execid, "train")
     tab = browser.open(page)
     browser.shows(tab, "login-submit")
     browser.call("Runtime.evaluate", tab, expression=LOGIN % (USER, PASSWORD))
     browser.shows(tab, app_id, "page: <a ")
     links = links_of(browser, tab)
-    said = [line.rsplit(" ", 1)[1] for line in run.said() if " http" in line]
+    addresses = [line.rsplit(" ", 1)[1] for line in run.log_lines() if " http" in line]
     # The page takes each of them for what it is, from its first to its last character.
-    assert [url for url in said if url not in links] == []
-    own = next(line for line in run.said() if line.startswith("page:"))
+    assert [url for url in addresses if url not in links] == []
+    own = next(line for line in run.log_lines() if line.startswith("page:"))
     click(browser, tab, own.rsplit(" ", 1)[1])
     # And back: the job's page names the execution that it belongs to.
     browser.shows(tab, "seen-from-azkaban", ">worker:0<", f"execid={run.execid}")

@@ -107,10 +107,10 @@ class Attempt:
     response_id: int = 0
     requests: Dict[Key, PendingRequest] = field(default_factory=dict)
     avoid: Set[str] = field(default_factory=set)
-    granted: List[Granted] = field(default_factory=list)  # to be told
-    completed: List[Granted] = field(default_factory=list)  # to be told
-    told: List[Granted] = field(default_factory=list)  # of ends, by the last answer
-    changed: Set[NodeId] = field(default_factory=set)  # nodes, to be told
+    granted: List[Granted] = field(default_factory=list)  # to be reported
+    completed: List[Granted] = field(default_factory=list)  # to be reported
+    reported: List[Granted] = field(default_factory=list)  # of ends, by the last answer
+    changed: Set[NodeId] = field(default_factory=set)  # nodes, to be reported
     node_tokens: Set[NodeId] = field(default_factory=set)  # given already
     preempt: Tuple[Set[ContainerId], Set[ContainerId]] = field(
         default_factory=lambda: (set(), set())

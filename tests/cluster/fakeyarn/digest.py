@@ -54,31 +54,40 @@ class ServerDigest:
 
     def verify(self, answer: bytes, password: bytes) -> bytes:
         """The server's own proof; :class:`Mismatch` if the client's is none."""
-        said = parse_directives(answer)
+        directives = parse_directives(answer)
         needed = ("username", "realm", "nonce", "cnonce", "nc", "digest-uri", "response")
-        if any(name not in said for name in needed) or said["nonce"] != self.nonce.encode():
+        if (
+            any(name not in directives for name in needed)
+            or directives["nonce"] != self.nonce.encode()
+        ):
             raise Malformed
-        if said.get("qop", b"auth") != self.qop.encode():
+        if directives.get("qop", b"auth") != self.qop.encode():
             raise Malformed
-        secret = md5(b":".join((said["username"], said["realm"], password)))
-        session = md5(secret + b":" + said["nonce"] + b":" + said["cnonce"])
+        secret = md5(b":".join((directives["username"], directives["realm"], password)))
+        session = md5(secret + b":" + directives["nonce"] + b":" + directives["cnonce"])
         tail = b"" if self.qop == "auth" else _INTEGRITY
 
         def proof(method: bytes) -> bytes:
-            second = md5(method + b":" + said["digest-uri"] + tail).hex().encode()
-            words = (said["nonce"], said["nc"], said["cnonce"], self.qop.encode(), second)
+            second = md5(method + b":" + directives["digest-uri"] + tail).hex().encode()
+            words = (
+                directives["nonce"],
+                directives["nc"],
+                directives["cnonce"],
+                self.qop.encode(),
+                second,
+            )
             return md5(session.hex().encode() + b":" + b":".join(words)).hex().encode()
 
-        if not hmac.compare_digest(proof(b"AUTHENTICATE"), said["response"]):
+        if not hmac.compare_digest(proof(b"AUTHENTICATE"), directives["response"]):
             raise Mismatch
         if self.qop != "auth":
-            self.layer = Layer(session, self._cipher(said))
+            self.layer = Layer(session, self._cipher(directives))
         return b"rspauth=" + proof(b"")
 
-    def _cipher(self, said: Dict[str, bytes]) -> Optional[str]:
+    def _cipher(self, directives: Dict[str, bytes]) -> Optional[str]:
         if self.qop != "auth-conf":
             return None
-        cipher = said.get("cipher", b"").decode()
+        cipher = directives.get("cipher", b"").decode()
         if cipher not in ("rc4", "rc4-56", "rc4-40"):
             raise Malformed
         return cipher
@@ -91,20 +100,20 @@ class Layer:
         side = b"Digest session key to %s signing key magic constant"
         self._to_client = md5(session + side % b"server-to-client")
         self._to_server = md5(session + side % b"client-to-server")
-        self._sealing = self._opening = None
+        self._encryption = self._decryption = None
         if cipher is not None:
             part = session[: {"rc4": 16, "rc4-56": 7, "rc4-40": 5}[cipher]]
             seal = b"Digest H(A1) to %s sealing key magic constant"
-            self._sealing = Rc4(md5(part + seal % b"server-to-client"))
-            self._opening = Rc4(md5(part + seal % b"client-to-server"))
+            self._encryption = Rc4(md5(part + seal % b"server-to-client"))
+            self._decryption = Rc4(md5(part + seal % b"client-to-server"))
         self._sent = self._came = 0
 
     def wrap(self, message: bytes) -> bytes:
         number = self._sent.to_bytes(4, "big")
         self._sent += 1
         body = message + self._mac(self._to_client, number, message)
-        if self._sealing is not None:
-            body = self._sealing.apply(body)
+        if self._encryption is not None:
+            body = self._encryption.apply(body)
         return body + b"\0\1" + number
 
     def unwrap(self, token: bytes) -> bytes:
@@ -112,8 +121,8 @@ class Layer:
         if int.from_bytes(number, "big") != self._came:
             raise Malformed
         self._came += 1
-        if self._opening is not None:
-            body = self._opening.apply(body)
+        if self._decryption is not None:
+            body = self._decryption.apply(body)
         message, mac = body[:-10], body[-10:]
         if not hmac.compare_digest(mac, self._mac(self._to_server, number, message)):
             raise Mismatch

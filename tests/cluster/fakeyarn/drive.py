@@ -48,7 +48,7 @@ class Driver:
         self.held: Dict[str, container_pool.Container] = {}
         self.launched: List[str] = []
         self.superseded: List[str] = []
-        self.said: List[str] = []
+        self.log: List[str] = []
         self.launch_at_once = True
         self.refills = False
         """Whether it asks anew for what could not be launched, as a master would."""
@@ -116,7 +116,7 @@ class Driver:
             token,
             superseded=self.superseded.append,
         )
-        return self.pool.start(self._hear, "http://127.0.0.1:1/")
+        return self.pool.start(self._on_event, "http://127.0.0.1:1/")
 
     def next_attempt(self) -> container_pool.PoolInfo:
         """The master dies without a word, and YARN starts another."""
@@ -142,7 +142,7 @@ class Driver:
 
     # ---------------------------------------------------------------- events
 
-    def _hear(self, event: container_pool.PoolEvent) -> None:
+    def _on_event(self, event: container_pool.PoolEvent) -> None:
         with self._changed:
             self.events.append(event)
             if isinstance(event, (container_pool.Allocated, container_pool.PreviousContainers)):
@@ -174,7 +174,7 @@ class Driver:
         for name in names:  # without our lock: the pool takes it while it holds its own
             self._pool.stop(name)
 
-    def heard(self, kind: Type[E], where: Callable[[E], bool] = lambda _: True) -> List[E]:
+    def events_of(self, kind: Type[E], where: Callable[[E], bool] = lambda _: True) -> List[E]:
         """All events of a kind so far."""
         with self._changed:
             return [one for one in self.events if isinstance(one, kind) and where(one)]
@@ -209,10 +209,10 @@ class Driver:
         """Nothing was launched twice, no end was said twice, no start after it."""
         twice = [one for one, n in Counter(map(str, self.yarn.started())).items() if n > 1]
         assert twice == [], f"launched twice: {twice}"
-        ends = Counter(one.container_id for one in self.heard(container_pool.Completed))
+        ends = Counter(one.container_id for one in self.events_of(container_pool.Completed))
         assert [one for one, n in ends.items() if n > 1] == [], "an end was said twice"
         given = Counter(
-            c.id for one in self.heard(container_pool.Allocated) for c in one.containers
+            c.id for one in self.events_of(container_pool.Allocated) for c in one.containers
         )
         assert [one for one, n in given.items() if n > 1] == [], "granted twice"
         seen: Set[str] = set()

@@ -106,7 +106,7 @@ class Manager:
         if application.attempts:
             before = application.attempt
             if application.keeps_containers:
-                attempt.completed = [*before.told, *before.completed]
+                attempt.completed = [*before.reported, *before.completed]
         application.attempts.append(attempt)
         self.tokens.attempts = {
             known: key
@@ -169,7 +169,7 @@ class Manager:
             return
         node.seen = now_ms()
         if manager.running or manager.ended:
-            self._hear(node, manager)
+            self._receive(node, manager)
         given = elsewhere = 0
         while given < scheduling.MOST_PER_HEARTBEAT and elsewhere < scheduling.MOST_ELSEWHERE:
             waiting = [app for app in self.applications.values() if self._wants(app)]
@@ -190,7 +190,7 @@ class Manager:
     def _wants(application: Application) -> bool:
         return not application.over and bool(application.attempt.requests)
 
-    def _hear(self, node: Node, manager: NodeManager) -> None:
+    def _receive(self, node: Node, manager: NodeManager) -> None:
         for container in manager.running:
             granted = node.live.get(container)
             if granted is not None and granted.state == "ACQUIRED":
@@ -364,8 +364,8 @@ class Manager:
             attempt.node_tokens = set()
             if attempt.master is not None:
                 attempt.requests.clear()
-            ends = [*attempt.told, *attempt.completed]
-            attempt.told = []
+            ends = [*attempt.reported, *attempt.completed]
+            attempt.reported = []
             attempt.completed = [one for one in ends if one.exit_status != LOST]
             for granted in list(application.live.values()):
                 known = self.managers[granted.node]

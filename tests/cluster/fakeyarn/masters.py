@@ -225,7 +225,7 @@ class MasterProtocol:
         self, application: Application, attempt: Attempt, key: int
     ) -> calls.AllocateResponse:
         granted, attempt.granted = attempt.granted, []
-        attempt.told, attempt.completed = attempt.completed, []
+        attempt.reported, attempt.completed = attempt.completed, []
         tokens: List[yarn.NMToken] = []
         for one in granted:
             one.state = "ACQUIRED"
@@ -237,7 +237,8 @@ class MasterProtocol:
             response_id=attempt.response_id,
             allocated_containers=tuple(self._rm.container(application, one) for one in granted)
             or None,
-            completed_container_statuses=tuple(self._status(one) for one in attempt.told) or None,
+            completed_container_statuses=tuple(self._status(one) for one in attempt.reported)
+            or None,
             limit=self._rm.resource(self._rm.free()),
             updated_nodes=tuple(
                 reporting.node(self._rm, self._rm.nodes[one]) for one in sorted(attempt.changed)

@@ -93,7 +93,7 @@ class NodeManager:
     def _start_all(
         self, request: calls.StartContainersRequest, identifier: bytes
     ) -> calls.StartContainersResponse:
-        said = yarn.NMTokenIdentifier.decode(identifier)
+        token = yarn.NMTokenIdentifier.decode(identifier)
         for one in request.start_container_request:
             if not self._tokens.is_container(one.container_token):
                 where = f"{self.id.host}:{self.id.port}"
@@ -104,7 +104,7 @@ class NodeManager:
         for one in request.start_container_request:
             claim = yarn.ContainerTokenIdentifier.decode(one.container_token.identifier)
             try:
-                self._start(claim, one.container_launch_context, said)
+                self._start(claim, one.container_launch_context, token)
             except Fault as fault:
                 failed.append(_failure(claim.container_id, fault))
             else:
@@ -117,14 +117,14 @@ class NodeManager:
         self,
         claim: yarn.ContainerTokenIdentifier,
         launch: yarn.ContainerLaunchContext,
-        said: yarn.NMTokenIdentifier,
+        token: yarn.NMTokenIdentifier,
     ) -> None:
         container = ContainerId.of(claim.container_id)
         trouble = self._hands.refuse(self.id, container) if self._hands.refuse else None
         if trouble is not None:
             raise trouble
         unauthorised = f"{_YARN}.YarnException", "Unauthorized request to start container.\n"
-        if said.app_attempt_id.application_id != claim.container_id.app_attempt_id.application_id:
+        if token.app_attempt_id.application_id != claim.container_id.app_attempt_id.application_id:
             raise Fault(
                 unauthorised[0], f"{unauthorised[1]}NMToken for another application was used"
             )

@@ -21,7 +21,7 @@ from tony_core.hadoop.yarn.records import (
     number_of,
 )
 
-_NOT_SAID = Capability(-1, -1)
+_UNKNOWN = Capability(-1, -1)
 
 
 def refuse_too_large(rm: Manager, amount: Capability) -> None:
@@ -116,8 +116,8 @@ def application(rm: Manager, one: Application) -> reports.ApplicationReport:
 
 def _usage(rm: Manager, one: Application) -> reports.ApplicationResourceUsageReport:
     zeros = tuple(reports.StringLongMap(key=n, value=0) for n in (MEMORY, VCORES))
-    used = _NOT_SAID if one.over else amounts.total(c.amount for c in one.live.values())
-    none = rm.resource(_NOT_SAID if one.over else amounts.NOTHING)
+    used = _UNKNOWN if one.over else amounts.total(c.amount for c in one.live.values())
+    none = rm.resource(_UNKNOWN if one.over else amounts.NOTHING)
     found = reports.ApplicationResourceUsageReport(
         num_used_containers=-1 if one.over else len(one.live),
         num_reserved_containers=-1 if one.over else 0,

@@ -69,7 +69,7 @@ def test_its_answers_equal_the_recording_byte_by_byte(name: str) -> None:
     recording = load(name)
     answers = answers_of(recording)
     server = server_of(recording)
-    said = b""
+    answered = b""
     closed = False
     for what, data in recording.log:
         if what == "sent":
@@ -79,9 +79,9 @@ def test_its_answers_equal_the_recording_byte_by_byte(name: str) -> None:
                     server.answer(call, answer.body)
                 elif isinstance(answer, Refusal):
                     server.refuse(call, answer.remote_class, answer.message)
-            said += server.outgoing()
+            answered += server.outgoing()
         closed = closed or what == "closed"
-    assert said == recording.came
+    assert answered == recording.came
     if closed:
         assert server.over
 

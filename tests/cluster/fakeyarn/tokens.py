@@ -52,28 +52,28 @@ class Tokens:
     # ---------------------------------------------------------------- making
 
     def for_master(self, attempt: AttemptId) -> messages.Token:
-        said = yarn.AMRMTokenIdentifier(
+        identifier = yarn.AMRMTokenIdentifier(
             app_attempt_id=attempt.message(), key_id=self.am_rm.current
         ).encode()
-        password = self.am_rm.password(said, self.am_rm.current)
-        return messages.Token(identifier=said, password=password, kind=AM_RM, service="")
+        password = self.am_rm.password(identifier, self.am_rm.current)
+        return messages.Token(identifier=identifier, password=password, kind=AM_RM, service="")
 
     def for_node(self, attempt: AttemptId, node: NodeId, user: str) -> messages.Token:
-        said = yarn.NMTokenIdentifier(
+        identifier = yarn.NMTokenIdentifier(
             app_attempt_id=attempt.message(),
             node_id=node.message(),
             app_submitter=user,
             key_id=self.nm.current,
         ).encode()
-        password = self.nm.password(said, self.nm.current)
-        return messages.Token(identifier=said, password=password, kind=NM, service=str(node))
+        password = self.nm.password(identifier, self.nm.current)
+        return messages.Token(identifier=identifier, password=password, kind=NM, service=str(node))
 
-    def for_container(self, said: yarn.ContainerTokenIdentifier) -> messages.Token:
-        said = said.replace(master_key_id=self.container.current)
-        identifier = said.encode()
+    def for_container(self, claims: yarn.ContainerTokenIdentifier) -> messages.Token:
+        claims = claims.replace(master_key_id=self.container.current)
+        identifier = claims.encode()
         password = self.container.password(identifier, self.container.current)
         return messages.Token(
-            identifier=identifier, password=password, kind=CONTAINER, service=said.nm_host_addr
+            identifier=identifier, password=password, kind=CONTAINER, service=claims.nm_host_addr
         )
 
     # ---------------------------------------------------------------- checking
@@ -90,28 +90,28 @@ class Tokens:
     @staticmethod
     def master_of(identifier: bytes) -> Tuple[AttemptId, int]:
         try:
-            said = yarn.AMRMTokenIdentifier.decode(identifier)
+            claims = yarn.AMRMTokenIdentifier.decode(identifier)
         except DecodeError:
             raise Malformed from None
-        if not said.has("app_attempt_id"):
+        if not claims.has("app_attempt_id"):
             raise Malformed
-        return AttemptId.of(said.app_attempt_id), said.key_id
+        return AttemptId.of(claims.app_attempt_id), claims.key_id
 
     def secret_of_node(self, identifier: bytes) -> bytes:
         try:
-            said = yarn.NMTokenIdentifier.decode(identifier)
+            claims = yarn.NMTokenIdentifier.decode(identifier)
         except DecodeError:
             raise Malformed from None
         try:
-            return self.nm.password(identifier, said.key_id)
+            return self.nm.password(identifier, claims.key_id)
         except KeyError:
-            attempt = AttemptId.of(said.app_attempt_id)
+            attempt = AttemptId.of(claims.app_attempt_id)
             raise NoSuchSecret(f"Given NMToken for application : {attempt} is not valid.") from None
 
     def is_container(self, token: messages.Token) -> bool:
         try:
-            said = yarn.ContainerTokenIdentifier.decode(token.identifier)
-            wanted = self.container.password(token.identifier, said.master_key_id)
+            claims = yarn.ContainerTokenIdentifier.decode(token.identifier)
+            wanted = self.container.password(token.identifier, claims.master_key_id)
         except (DecodeError, KeyError):
             return False
         return hmac.compare_digest(wanted, token.password)

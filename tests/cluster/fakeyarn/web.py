@@ -85,19 +85,19 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 raise Refusal(404, "NotFoundException", f"there is no {path} here")
         except Refusal as error:
-            told = {
+            answer = {
                 "exception": error.name,
                 "javaClassName": f"java.io.{error.name}",
                 "message": str(error),
             }
-            self._json({"RemoteException": told}, error.status)
+            self._json({"RemoteException": answer}, error.status)
         except (BrokenPipeError, ConnectionResetError):
             pass
 
     # ---------------------------------------------------------------- answering
 
-    def _json(self, told: Any, status: int = 200) -> None:
-        self._send(json.dumps(told).encode(), "application/json", status)
+    def _json(self, answer: Any, status: int = 200) -> None:
+        self._send(json.dumps(answer).encode(), "application/json", status)
 
     def _send(
         self, data: bytes, kind: str = "application/octet-stream", status: int = 200, to: str = ""
@@ -220,8 +220,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._lead()
             return
         found = hashlib.md5(place.read_bytes(), usedforsecurity=False).hexdigest()
-        told = {"algorithm": "MD5-of-0MD5-of-512CRC32C", "bytes": found, "length": 28}
-        self._json({"FileChecksum": told})
+        answer = {"algorithm": "MD5-of-0MD5-of-512CRC32C", "bytes": found, "length": 28}
+        self._json({"FileChecksum": answer})
 
     def _op_create(self, path: str, query: Dict[str, str]) -> None:
         place = self._place(path)
@@ -264,8 +264,10 @@ class _Handler(BaseHTTPRequestHandler):
         name = name.strip("/")
         if not name:
             files = sorted(one for one in folder.iterdir() if one.is_file())
-            told = [{"fileName": one.name, "fileSize": str(one.stat().st_size)} for one in files]
-            self._json({"containerLogsInfo": {"containerLogInfo": told, "containerId": container}})
+            answer = [{"fileName": one.name, "fileSize": str(one.stat().st_size)} for one in files]
+            self._json(
+                {"containerLogsInfo": {"containerLogInfo": answer, "containerId": container}}
+            )
             return
         path = folder / name
         if not path.is_file():

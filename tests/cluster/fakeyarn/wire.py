@@ -178,16 +178,16 @@ class ServerWire:
         elif header.call_id != _PING:
             raise Malformed
 
-    def _sasl(self, said: RpcSasl, calls: List[Call]) -> None:
-        if said.state == _WRAP and self._digest.layer is not None:
-            inner = bytearray(self._digest.layer.unwrap(said.token))
+    def _sasl(self, message: RpcSasl, calls: List[Call]) -> None:
+        if message.state == _WRAP and self._digest.layer is not None:
+            inner = bytearray(self._digest.layer.unwrap(message.token))
             packet = self._next(inner)
             while packet is not None:
                 self._packet(packet, calls)
                 packet = self._next(inner)
         elif self._ready:
             raise Malformed
-        elif said.state == _NEGOTIATE:
+        elif message.state == _NEGOTIATE:
             offer = SaslAuth(
                 method="TOKEN",
                 mechanism="DIGEST-MD5",
@@ -196,8 +196,8 @@ class ServerWire:
                 challenge=self._digest.challenge(),
             )
             self._reply(RpcSasl(state=_NEGOTIATE, auths=[offer]))
-        elif said.state == _INITIATE:
-            self._authenticate(said.token)
+        elif message.state == _INITIATE:
+            self._authenticate(message.token)
         else:
             raise Malformed
 

@@ -135,14 +135,14 @@ class Hadoop(Daemons):
                     return "the DataNode has not found its NameNode"
             nodes = [name for name in self.names("nm") if name in running]
             if nodes and any(name in running for name in self.names("rm")):
-                heard = {
+                heartbeats = {
                     n["id"]: n["lastHealthUpdate"] / 1000
                     for n in self.nodes()
                     if n["state"] == "RUNNING"
                 }
                 for name in nodes:
                     # What was heard before its restart does not count.
-                    if heard.get(self.node_id(name), 0) < states[name]["since"]:
+                    if heartbeats.get(self.node_id(name), 0) < states[name]["since"]:
                         return f"{name} has not registered"
                     info = call("GET", f"http://{self.web(name)}/ws/v1/node/info", timeout=5)
                     if not info["nodeInfo"]["nodeHealthy"]:
@@ -389,8 +389,8 @@ class Hadoop(Daemons):
                 timeout=TOOL_S,
             )
         except subprocess.TimeoutExpired as error:
-            said = (error.stdout or b"").decode(errors="replace")
-            raise SandboxError(f"{what} took more than {TOOL_S} s:\n{said}") from None
+            output = (error.stdout or b"").decode(errors="replace")
+            raise SandboxError(f"{what} took more than {TOOL_S} s:\n{output}") from None
         if check and done.returncode:
             raise SandboxError(f"{what}: exit code {done.returncode}\n{done.stdout}")
         return done.stdout

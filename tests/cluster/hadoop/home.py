@@ -77,9 +77,9 @@ def find_spark() -> Path:
     text = os.environ.get("SPARK_HOME", "")
     home = Path(text).absolute()
     if not text or not (home / "bin" / "spark-submit").is_file():
-        said = f"{text} has no bin/spark-submit" if text else "it is not set"
+        found = f"{text} has no bin/spark-submit" if text else "it is not set"
         raise SandboxError(
-            f"the feature spark needs SPARK_HOME; {said}. A Spark for it: pip install"
+            f"the feature spark needs SPARK_HOME; {found}. A Spark for it: pip install"
             " 'pyspark>=4.0,<4.1', then export SPARK_HOME=$(python3 -c"
             " 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')"
         )

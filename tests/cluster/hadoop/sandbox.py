@@ -69,7 +69,7 @@ def _up(options: argparse.Namespace) -> None:
     """Starts a new cluster, and prints the settings of its clients, as `env` does."""
     folder: Path = options.folder.absolute()
     started = time.monotonic()
-    with _alone(folder):
+    with _locked(folder):
         if (folder / "cluster.json").exists():
             cluster = Hadoop(folder)
             try:
@@ -148,7 +148,7 @@ def _fetch(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """One `up` at a time in a folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as file:

@@ -150,14 +150,14 @@ class Pipeline:
         """The id of the DAG's run of that number, from 1, once it has gone well."""
 
         def words(found: List[Dict[str, Any]]) -> str:
-            told = [f"{dag_id} has {len(found)} runs, and number {number} has not gone well"]
+            lines = [f"{dag_id} has {len(found)} runs, and number {number} has not gone well"]
             for one in found[number - 1 : number]:
                 run_id = one["dag_run_id"]
                 for task_id, state in self.states(dag_id, run_id).items():
-                    told.append(f"--- {task_id} is {state}")
+                    lines.append(f"--- {task_id} is {state}")
                     if state in ("failed", "running", "up_for_retry"):
-                        told.append(self.rest.log((dag_id, run_id, task_id))[-12000:])
-            return "\n".join(told)
+                        lines.append(self.rest.log((dag_id, run_id, task_id))[-12000:])
+            return "\n".join(lines)
 
         found = wait_for(
             lambda: self.runs(dag_id),

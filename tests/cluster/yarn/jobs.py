@@ -38,8 +38,8 @@ class Running:
     def __init__(self, tony: Tony, words: List[str], cwd: Path) -> None:
         self.tony = tony
         tony.folder.mkdir(parents=True, exist_ok=True)
-        self._said = tony.folder / f"submit-{len(tony.started)}.out"
-        with self._said.open("w") as output:
+        self._output = tony.folder / f"submit-{len(tony.started)}.out"
+        with self._output.open("w") as output:
             self.process = subprocess.Popen(
                 [*tony.command, "submit", *tony.choice, *words],
                 cwd=cwd,
@@ -50,16 +50,16 @@ class Running:
             )
 
     @property
-    def said(self) -> str:
-        return self._said.read_text(errors="replace")
+    def output_text(self) -> str:
+        return self._output.read_text(errors="replace")
 
     @property
     def app_id(self) -> str:
         """As soon as it was accepted."""
 
         def find() -> Optional[str]:
-            found = _ID.search(self.said)
-            assert found or self.process.poll() is None, self.said
+            found = _ID.search(self.output_text)
+            assert found or self.process.poll() is None, self.output_text
             return found and found.group(1)
 
         return str(until(find, "the application's id"))
@@ -81,12 +81,12 @@ class Running:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"did not end within {seconds} s\n{self.story()}") from None
         assert found == code, f"exit code {found}, not {code}\n{self.story()}"
-        return self.said
+        return self.output_text
 
     def story(self) -> str:
         """All that helps when it goes wrong."""
-        parts = [self.said[-6000:]]
-        found = _ID.search(self.said)
+        parts = [self.output_text[-6000:]]
+        found = _ID.search(self.output_text)
         if found:
             for words in (("logs", "-t", "am", "--stream", "both"), ("logs", "--stream", "both")):
                 done = self.tony(*words, "--tail", "40", found.group(1), check=False)
@@ -95,8 +95,8 @@ class Running:
 
     def events(self) -> List[Dict[str, Any]]:
         """The story as history has it."""
-        told = json.loads(self.tony("history show", self.app_id, "--json").stdout)
-        events: List[Dict[str, Any]] = told["events"]
+        shown = json.loads(self.tony("history show", self.app_id, "--json").stdout)
+        events: List[Dict[str, Any]] = shown["events"]
         return events
 
     def close(self) -> None:

@@ -59,17 +59,17 @@ def test_two_containers_of_a_node_share_no_gpu(one: Tony, tmp_path: Path) -> Non
     words = "sh -c 'echo \"got $CUDA_VISIBLE_DEVICES\"; sleep 3'"
     job = one.submit("--executes", words, conf=with_smi(gpus(tmp_path, 4), tmp_path))
     job.ends(0)
-    said = [
+    lines = [
         line.split()[-1] for line in one("logs", job.app_id).stdout.splitlines() if "got" in line
     ]
-    assert sorted(",".join(said).split(",")) == ["GPU-00", "GPU-11", "GPU-22", "GPU-33"]
+    assert sorted(",".join(lines).split(",")) == ["GPU-00", "GPU-11", "GPU-22", "GPU-33"]
 
 
 def test_too_few_gpus_are_the_nodes_fault(one: Tony, tmp_path: Path) -> None:
     conf = with_smi(gpus(tmp_path, 1), tmp_path, **{"tony.task.max-infrastructure-failures": 0})
     job = one.submit("--executes", "touch " + str(tmp_path / "ran"), conf=conf)
-    said = job.ends(1)
-    assert "2 GPUs asked for, and node " in said and "shows 1" in said
+    output = job.ends(1)
+    assert "2 GPUs asked for, and node " in output and "shows 1" in output
     assert not (tmp_path / "ran").exists()
 
 
@@ -91,9 +91,9 @@ def test_the_only_node_with_gpus_is_asked_again(one: Tony, tmp_path: Path) -> No
 def test_where_nothing_can_count_them_the_job_goes_on(one: Tony, tmp_path: Path) -> None:
     job = one.submit("--executes", "true", conf=with_smi(tmp_path / "nvidia-smi", tmp_path))
     job.ends(0)
-    told = [event["text"] for event in job.events() if "not counted" in event["text"]]
-    assert len(told) == 1
-    assert "tony.gpu-exec-path" in told[0] and "tony.task.gpu-check" in told[0]
+    warnings = [event["text"] for event in job.events() if "not counted" in event["text"]]
+    assert len(warnings) == 1
+    assert "tony.gpu-exec-path" in warnings[0] and "tony.task.gpu-check" in warnings[0]
 
 
 @pytest.mark.parametrize("which", ["executor", "container"])

@@ -67,6 +67,6 @@ def test_a_lost_worker_is_done_without_until_another_comes(
     job.until(lambda: newest(seen, 3, smaller[-1]), "a round of three")
     (seen / "go").touch()
     job.ends(0)
-    told = [event["text"] for event in job.events() if event["kind"] == "elastic"]
-    assert any("2 of 3 worker" in text for text in told), told
+    texts = [event["text"] for event in job.events() if event["kind"] == "elastic"]
+    assert any("2 of 3 worker" in text for text in texts), texts
     until(one.nothing_runs, "no process is left")

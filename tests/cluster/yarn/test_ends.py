@@ -65,18 +65,18 @@ def test_killed(hadoop: GetHadoop, tony_on: Callable[..., Tony], by: str) -> Non
         job.process.send_signal(signal.SIGINT)
     until(one.nothing_runs, "no process is left on any node")
     code = job.process.wait(60)
-    assert code == (130 if by == "ctrl-c" else 137), job.said
+    assert code == (130 if by == "ctrl-c" else 137), job.output_text
     assert sleeping() == 0
     status = one.json("status", app_id)
     assert status["state"] == "KILLED"
     if by == "tony kill":
-        assert "enough of it" in status["diagnostics"] + job.said
+        assert "enough of it" in status["diagnostics"] + job.output_text
     if by == "the RM's page":  # the master could say nothing: it is over in history, too
-        past = json.loads(one("history show", app_id, "--json").stdout)["job"]
-        assert past["state"] == "KILLED"
-        assert past["finished"]
-        assert [task["state"] for task in past["tasks"]] == ["killed", "killed"]
-        assert past["links"] == {}
+        ended = json.loads(one("history show", app_id, "--json").stdout)["job"]
+        assert ended["state"] == "KILLED"
+        assert ended["finished"]
+        assert [task["state"] for task in ended["tasks"]] == ["killed", "killed"]
+        assert ended["links"] == {}
         root = f"hdfs:///user/{cluster.user}/.tony"
         assert are_gone(cluster, f"{root}/apps/{app_id}", f"{root}/store/leases/{app_id}")
 
@@ -141,7 +141,8 @@ def test_a_second_kill_takes_the_time_away(hadoop: GetHadoop, tony_on: Callable[
     words = [*one.command, "kill", *one.choice, stubborn.app_id]
     first = subprocess.Popen([*words, "--reason", "the first"], env=one.env)
     stubborn.until(
-        lambda: "the first" in stubborn.said or first.poll() is not None, "the master was asked"
+        lambda: "the first" in stubborn.output_text or first.poll() is not None,
+        "the master was asked",
     )
     one("kill", stubborn.app_id, "--reason", "the second")
     stubborn.ends(137)

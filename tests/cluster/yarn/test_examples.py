@@ -62,8 +62,12 @@ def test_it_trains(
         )
         job.ends(0, 300)
     (result,) = checkpoints.glob("*/result.json")
-    told = json.loads(result.read_text())
-    assert told["last_loss"] < told["first_loss"] / 2
-    assert (told["processes"], told["sessions"], told["resumed_at"]) == (processes, 1, 0)
+    result_of = json.loads(result.read_text())
+    assert result_of["last_loss"] < result_of["first_loss"] / 2
+    assert (result_of["processes"], result_of["sessions"], result_of["resumed_at"]) == (
+        processes,
+        1,
+        0,
+    )
     assert "root-cause" not in [event["kind"] for event in job.events()]
     until(one.nothing_runs, "no process is left", 60)

@@ -103,8 +103,8 @@ def test_what_can_never_be_granted_is_refused_with_the_numbers(
         conf={**COUNTED, "tony.worker.instances": 2, "tony.worker.memory": "64m", **conf},
     )
     code = job.process.wait(60)
-    assert code in (2, 3), job.said
+    assert code in (2, 3), job.output_text
     for word in words:
-        assert word in job.said
-    assert "Traceback" not in job.said
+        assert word in job.output_text
+    assert "Traceback" not in job.output_text
     assert cluster.applications("RUNNING,ACCEPTED") == []

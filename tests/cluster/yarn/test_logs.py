@@ -88,7 +88,7 @@ class TestLogs:
             found += data
         assert found == b"".join(b"%d\n" % number for number in range(1, 3001)) * 10
         # Before it started nobody has it; from then on it is always somewhere.
-        assert [said for at, said in errors if at] == []
+        assert [text for at, text in errors if at] == []
         assert scheduler.log_reader.list_logs(app, master) == [
             "prelaunch.err",
             "prelaunch.out",
@@ -116,9 +116,9 @@ class TestLogs:
         names = scheduler.log_reader.list_logs(app, LogRef(""))
         assert {f"master-{n}.{name}" for n in (1, 2) for name in ("stdout", "stderr")} <= set(names)
         for number in (1, 2):
-            said = scheduler.log_reader.read_log(app, LogRef(""), f"master-{number}.stderr", 0)
-            assert said.startswith(b"from container_")
-            assert f"_{number:02d}_000001\n".encode() in said
+            log = scheduler.log_reader.read_log(app, LogRef(""), f"master-{number}.stderr", 0)
+            assert log.startswith(b"from container_")
+            assert f"_{number:02d}_000001\n".encode() in log
         assert scheduler.log_reader.log_size(app, LogRef(""), "master-1.stdout") == 36_000_000
         began = time.monotonic()
         lines = list(read_logs(scheduler, app, tasks=["am"], stream="stdout", tail=3))

@@ -31,7 +31,7 @@ def test_it_is_staged_runs_and_is_read_again(
     )
     job.ends(0)
     for index in (0, 1):
-        said = one("logs", job.app_id, "--task", f"worker:{index}").stdout
-        assert f"task {index} in session 1" in said, said
+        log = one("logs", job.app_id, "--task", f"worker:{index}").stdout
+        assert f"task {index} in session 1" in log, log
     assert [event["kind"] for event in job.events()].count("restarting") == 1
     until(one.nothing_runs, "no process is left on any node")

@@ -30,7 +30,7 @@ def test_jobs_run_on_it_and_its_log_is_followed(
     shown = one("submit", "--dry-run", "--executes", line, *_words(conf)).stdout
     assert place in shown and "PUBLIC" in shown, shown
     job = one.submit("--executes", line, conf=conf)
-    job.until(lambda: "worker:0 running" in job.said, "its program runs")
+    job.until(lambda: "worker:0 running" in job.output_text, "its program runs")
     followed = one("logs", job.app_id, "--task", "worker:0", "-f").stdout
     assert [text for text in followed.splitlines() if "line" in text] == [
         f"line {n}" for n in range(1, 7)

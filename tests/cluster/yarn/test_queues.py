@@ -92,7 +92,7 @@ def test_a_job_over_its_queues_share_gives_it_back_and_goes_on_later(
         greedy.until(lambda: all(starts(counts, n) for n in range(WORKERS)), "all train")
         second = waiting(one, rightful, "default", 2, size)
         second.until(lambda: len(list(rightful.glob("up-*"))) == 2, "the share is given back", 240)
-        greedy.until(lambda: "was preempted" in greedy.said, "the master says so")
+        greedy.until(lambda: "was preempted" in greedy.output_text, "the master says so")
     finally:
         (rightful / "over").touch()
     second.ends(0)
@@ -107,7 +107,7 @@ def test_a_job_over_its_queues_share_gives_it_back_and_goes_on_later(
     greedy.ends(0)
     kinds = [event["kind"] for event in greedy.events()]
     assert "preemption-warned" in kinds, kinds
-    assert "more for the system's failures" in greedy.said
+    assert "more for the system's failures" in greedy.output_text
     until(one.nothing_runs, "no process is left on any node")
 
 
@@ -133,9 +133,9 @@ def test_a_user_at_his_limit_waits_and_reads_the_numbers(
         holds.until(lambda: len(list(first.glob("up-*"))) == 2, "the first runs", 240)
         waits = waiting(one, second, "eval", 2, size)
         # One container more than the limit is YARN's way of rounding.
-        said = rf"[01] of 2 worker; [12] x \({size} MB, .* missing in the queue root.ml.eval; "
-        said += r"the queue has \d+ MB.* left for this job"
-        waits.until(lambda: re.search(said, waits.said), "it says why", 240)
+        pattern = rf"[01] of 2 worker; [12] x \({size} MB, .* missing in the queue root.ml.eval; "
+        pattern += r"the queue has \d+ MB.* left for this job"
+        waits.until(lambda: re.search(pattern, waits.output_text), "it says why", 240)
         assert one.json("status", waits.app_id)["state"] == "RUNNING"
         assert not list(second.glob("up-*"))
     finally:
@@ -164,7 +164,7 @@ def test_a_queue_with_too_many_masters_lets_the_next_wait_with_the_numbers(
         assert one.json("status", waits.app_id)["state"] == "ACCEPTED"
         assert "256 MB" in words, words  # what is held, and what this one wants
         assert "tiny" in words
-        until(lambda: "masters" in waits.said, "the client says it too")
+        until(lambda: "masters" in waits.output_text, "the client says it too")
     finally:
         (first / "over").touch()
         (second / "over").touch()

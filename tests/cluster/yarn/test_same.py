@@ -127,8 +127,10 @@ def test_variables_files_and_story(hadoop: GetHadoop, tony_on: Callable[..., Ton
 
 def kinds(story: List[Dict[str, Any]]) -> List[str]:
     """What decides a story; how its parts interleave is chance."""
-    told = [event for event in story if event.get("kind") not in ("waiting", "links", "progress")]
-    weighty = [e for e in told if e["kind"] in ("session", "root-cause", "restart", "job-ended")]
+    lasting = [
+        event for event in story if event.get("kind") not in ("waiting", "links", "progress")
+    ]
+    weighty = [e for e in lasting if e["kind"] in ("session", "root-cause", "restart", "job-ended")]
     return [str(event["kind"]) for event in weighty]
 
 
@@ -164,11 +166,11 @@ def test_an_example_trains_dies_and_resumes(
             os.kill(program(checkpoints), signal.SIGKILL)
         job.ends(0)
         (result,) = checkpoints.glob("*/result.json")
-        told = json.loads(result.read_text())
-        losses[name] = (told["first_loss"], told["last_loss"])
-        assert told["sessions"] == (2 if name == "yarn" else 1)
+        outcome = json.loads(result.read_text())
+        losses[name] = (outcome["first_loss"], outcome["last_loss"])
+        assert outcome["sessions"] == (2 if name == "yarn" else 1)
         if name == "yarn":
-            assert told["resumed_at"] in (20, 40, 60)
+            assert outcome["resumed_at"] in (20, 40, 60)
             causes = [event for event in job.events() if event["kind"] == "root-cause"]
             assert [event["task"] for event in causes] == ["worker:1"]
     assert losses["yarn"] == pytest.approx(losses["local"], rel=1e-4)

@@ -75,13 +75,13 @@ def test_a_master_whose_job_was_written_to_after_its_submit(
     files = registry.filesystem(object_.location)
     files.put(object_.location, b"\x08" * object_.size, 0o600)
     (Path(one.folder) / "held" / "over").touch()
-    said = job.ends(1)
+    output = job.ends(1)
     assert re.search(
         rf"the copy that was staged at {re.escape(object_.location)} is damaged: it was written"
         r" to after the submit; tony gc --scheduler yarn --verify --remove\S* .*submit again",
-        said,
-    ), said
-    assert "java" not in said.lower(), said
+        output,
+    ), output
+    assert "java" not in output.lower(), output
     removed = one("gc", "--verify", "--remove")
     assert object_.location.rsplit("/", 2)[1] in removed.stdout + removed.stderr
     again = one.submit(

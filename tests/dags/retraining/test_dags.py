@@ -49,8 +49,8 @@ def test_two_roles_train(dags: Any) -> None:
 def test_the_places_of_a_run_are_names_that_hdfs_takes(dags: Any) -> None:
     train = dags["retraining"].get_task("train")
     run_id = "asset_triggered__2026-11-21T17:23:55.801660+00:00_aBcD1234"
-    told = {"params": {"data": "hdfs:///data/retraining"}, "run_id": run_id}
-    words = jinja2.Template(train.task_params).render(told).split()
+    context = {"params": {"data": "hdfs:///data/retraining"}, "run_id": run_id}
+    words = jinja2.Template(train.task_params).render(context).split()
     place = "hdfs:///data/retraining/runs/asset_triggered__2026-11-21T172355.801660-0000_aBcD1234"
     assert words == ["--features", f"{place}/features", "--model", f"{place}/model"]
 

@@ -141,9 +141,9 @@ class TestTraining:
         here = features(tmp_path / "features")
         first = self.trained(tmp_path, here, {}, "--steps", 20, name="short")
         second = self.trained(tmp_path, here, {}, "--steps", 60, name="on")
-        assert "goes on at step 20" in self.said
+        assert "goes on at step 20" in self.output
         whole = self.trained(tmp_path / "afresh", here, {}, "--steps", 60, name="whole")
-        assert "goes on" not in self.said
+        assert "goes on" not in self.output
         weights = [self.weights(model) for model in (first, second, whole)]
         assert weights[1] == pytest.approx(weights[2])
         assert weights[0] != pytest.approx(weights[2])
@@ -161,7 +161,7 @@ class TestTraining:
         words = ("--features", here, "--model", folder / name, *more)
         done = run("train/train.py", *words, env=env)
         assert done.returncode == 0, done.stderr
-        self.said = done.stdout
+        self.output = done.stdout
         return folder / name
 
     def weights(self, model: Path) -> List[float]:
@@ -172,7 +172,7 @@ class TestTraining:
     @pytest.mark.slow
     def test_on_several_tasks_the_model_is_the_same(self, tmp_path: Path, tony_on: Any) -> None:
         here = features(tmp_path / "features")
-        alone = self.weights(self.trained(tmp_path, here, {}, name="alone"))
+        uninterrupted = self.weights(self.trained(tmp_path, here, {}, name="alone"))
         tony = tony_on()
         for workers in (1, 2):  # with two, one of the three tasks has nothing to read
             model = tmp_path / f"model-{workers}"
@@ -186,7 +186,7 @@ class TestTraining:
             command = f"{sys.executable} train.py --features {here} --model {model}"
             words = ("--src_dir", str(PROGRAMS / "train"), "--executes", command)
             tony.submit(*words, conf=conf).ends(0)
-            assert self.weights(model) == pytest.approx(alone)
+            assert self.weights(model) == pytest.approx(uninterrupted)
 
 
 class TestGate:
@@ -211,6 +211,6 @@ class TestGate:
         ],
     )
     def test_who_passes(self, judge: Any, metrics: Any, before: Any, good: bool, why: str) -> None:
-        found, said = judge(metrics, before)
+        found, reason = judge(metrics, before)
         assert found is good
-        assert why in said
+        assert why in reason

@@ -162,10 +162,10 @@ def test_only_the_tensorboard_task_gets_tb_port() -> None:
 def test_tensorboard_runs_beside_the_chief_when_the_job_names_a_log_folder() -> None:
     program = Program(tensorboard_log_dir="/logs", venv="v.zip", python="venv/bin/python3.11")
     job = a_job(program=program)
-    told = tensorboard(job, job.role("worker"), 0)
-    assert told is not None
-    assert (told["log_dir"], told["port"]) == ("/logs", "tensorboard")
-    pythons = told["pythons"]
+    settings = tensorboard(job, job.role("worker"), 0)
+    assert settings is not None
+    assert (settings["log_dir"], settings["port"]) == ("/logs", "tensorboard")
+    pythons = settings["pythons"]
     assert isinstance(pythons, list)
     assert pythons[:3] == ["venv/bin/python3.11", "venv/bin/python", "python3"]
     assert tensorboard(job, job.role("worker"), 1) is None

@@ -68,7 +68,7 @@ class Liar:
         self.shell, self.container_id = shell, container_id
         self.connected = False
 
-    def say(self, words: List[Any]) -> None:
+    def send_messages(self, words: List[Any]) -> None:
         host, port = self.shell.address.split(":")
         channel = executor_end(SECRET, container_id=self.container_id)
         with socket.create_connection((host, int(port)), 30) as sock:
@@ -113,7 +113,7 @@ def liar(tmp_path: Path) -> Iterator[Liar]:
 def test_no_word_of_an_executor_ends_the_master(liar: Liar, words: List[Any]) -> None:
     """Nor does it break its page, which is read at the end of the fixture."""
     liar.container_id = list(liar.shell.pool.launched)[-1]
-    liar.say(words)
+    liar.send_messages(words)
     assert liar.shell.error is None
     assert liar.shell._thread.is_alive()
 
@@ -123,7 +123,7 @@ def test_a_result_that_is_no_json_is_passed_over(tmp_path: Path, result: str) ->
     chief = Role("chief", 1, Resources(), "true")
     with Shell(tmp_path, a_job(chief)) as shell:
         (executor,) = shell.gang(1)
-        executor.say(Reported(0, None, {"loss": 1.0}, None, result))
+        executor.send_messages(Reported(0, None, {"loss": 1.0}, None, result))
         publisher = shell.master._publisher
         until(lambda: publisher.series.latest("chief:0") or shell.error, "what came with it")
         assert shell.json("/api/job")["result"] is None
@@ -140,7 +140,7 @@ def test_a_flood_fills_neither_memory_nor_log_nor_story(tmp_path: Path) -> None:
         story, rendezvous = shell.master._story, shell.master._executors
         before = story.last
         for at in range(520):
-            executor.say(
+            executor.send_messages(
                 Noted("warning", f"{at} " + "x" * 900, once=f"o{at}"),
                 Noted("info", f"again {at}"),
                 Measured(0, {f"m{at}": 1.0, "n" * 300: 2.0}),
@@ -149,7 +149,7 @@ def test_a_flood_fills_neither_memory_nor_log_nor_story(tmp_path: Path) -> None:
                 Ended(at + 7, 1),
                 Ended(0, 1, restart=at + 1),
             )
-        executor.say(Noted("info", "the last"), Measured(0, {"m1": 7.0}))
+        executor.send_messages(Noted("info", "the last"), Measured(0, {"m1": 7.0}))
         publisher = shell.master._publisher
         until(lambda: publisher.series.latest("worker:0").get("m1") == 7.0, "the last of it")
         assert len(publisher.series.latest("worker:0")) <= NAMES + 1

@@ -76,20 +76,20 @@ class Attack:
 
     def refused(self, sock: socket.socket) -> bytes:
         """What was said before it was hung up on us."""
-        said = b""
+        answer_bytes = b""
         try:
             while True:
                 data = sock.recv(65536)
                 if not data:
-                    return said
-                said += data
+                    return answer_bytes
+                answer_bytes += data
         except ConnectionResetError:
-            return said
+            return answer_bytes
 
     def serves(self) -> None:
         """An honest executor is welcomed, and the page is answered."""
         executor = self.shell.executor(self.container)
-        assert executor.heard
+        assert executor.received
         assert self.shell.get("/api/job")[0] == 200
 
     def close(self) -> None:
@@ -142,9 +142,9 @@ def self_recorded(attack: Attack) -> socket.socket:
     sock.sendall(recorded)
     while not channel.established:
         channel.receive(sock.recv(4096))
-        said = channel.outgoing()
-        recorded += said
-        sock.sendall(said)
+        answer_bytes = channel.outgoing()
+        recorded += answer_bytes
+        sock.sendall(answer_bytes)
     until(lambda: len(attack.limiter) == 0, "the honest one")
     sock.close()
     again = attack.call()
@@ -227,14 +227,14 @@ needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="ther
 def test_strange_words_of_one_who_knows_the_secret_end_its_connection_at_most(
     open_attack: Attack, **words: Any
 ) -> None:
-    says_strange_words(open_attack, **words)
+    send_strange_messages(open_attack, **words)
 
 
 @needs_openssl
 @less_often
 @given(**STRANGE)
 def test_so_they_do_inside_tls(tls_attack: Attack, **words: Any) -> None:
-    says_strange_words(tls_attack, **words)
+    send_strange_messages(tls_attack, **words)
 
 
 @needs_openssl
@@ -262,13 +262,13 @@ def test_bytes_that_are_no_tls_end_only_their_connection(
 
 def client_hello() -> bytes:
     """What TLS says first."""
-    said = ssl.MemoryBIO()
+    answer_bytes = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
-        executor_context().wrap_bio(ssl.MemoryBIO(), said).do_handshake()
-    return said.read()
+        executor_context().wrap_bio(ssl.MemoryBIO(), answer_bytes).do_handshake()
+    return answer_bytes.read()
 
 
-def says_strange_words(
+def send_strange_messages(
     open_attack: Attack, first: str, session: int, number: float, text: str, data: object
 ) -> None:
     """All of them over one connection, which may end for it; the master may not."""

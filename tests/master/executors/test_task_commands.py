@@ -51,7 +51,7 @@ class Counting(Framework):
         return {"RANKED": ",".join(ranked), "AT": gang.services.get("at", "")}
 
 
-def orders(job: Job, framework: Framework) -> TaskCommands:
+def make_commands(job: Job, framework: Framework) -> TaskCommands:
     return TaskCommands(job, framework, ARTIFACTS, "app_1")
 
 
@@ -82,13 +82,13 @@ class Served:
 
 def test_an_executor_is_launched_with_what_its_role_needs_and_no_secret() -> None:
     job = JOB.replace(program=Program(container_env=(("A", "1"),), shell_env=(("B", "2"),)))
-    launch = orders(job, Counting()).launch("worker:1", "c1", "h:5", b"secret", "/py")
+    launch = make_commands(job, Counting()).launch("worker:1", "c1", "h:5", b"secret", "/py")
     assert launch.argv == ("/py", "-I", "-S", "tony-runtime", "executor", "--master", "h:5")
     assert launch.env == {"A": "1"}, "the child's own environment travels over the connection"
     assert [item.name for item in launch.artifacts] == ["tony-runtime", "tony-src", "data"]
     assert launch.secret == executor_key(b"secret", "c1")
     assert launch.secret != executor_key(b"secret", "c2") != b"secret"
-    other = orders(job, Counting()).launch("ps:0", "c2", "h:5", b"secret", "/py")
+    other = make_commands(job, Counting()).launch("ps:0", "c2", "h:5", b"secret", "/py")
     assert [item.name for item in other.artifacts] == ["tony-runtime", "tony-src"]
 
 
@@ -96,33 +96,33 @@ def test_only_the_program_gets_a_location_with_a_password() -> None:
     """A launch context is written into a script that others may read."""
     env = (("DATA_PATH", "s3://ann:hunter22@store/x"), ("TOKEN_FILE", "/run/token"), ("A", "1"))
     job = JOB.replace(program=Program(container_env=env))
-    launch = orders(job, Counting()).launch("worker:1", "c1", "h:5", b"secret", "/py")
+    launch = make_commands(job, Counting()).launch("worker:1", "c1", "h:5", b"secret", "/py")
     assert launch.env == {"TOKEN_FILE": "/run/token", "A": "1"}
 
 
 def test_a_task_gets_its_ports_and_its_source() -> None:
     job = JOB.replace(network=Network(port_range=(20000, 30000)))
-    told = orders(job, Counting()).prepare(PrepareTask("c", "worker:1", 4))
-    assert (told.task, told.session, told.source) == ("worker:1", 4, "tony-src")
-    assert told.ports == ["main", "extra"]
-    assert told.port_range == [20000, 30000]
+    starts = make_commands(job, Counting()).prepare(PrepareTask("c", "worker:1", 4))
+    assert (starts.task, starts.session, starts.source) == ("worker:1", 4, "tony-src")
+    assert starts.ports == ["main", "extra"]
+    assert starts.port_range == [20000, 30000]
 
 
 def test_a_gang_starts_over_one_spec_encoded_once() -> None:
     served = Served()
-    made = orders(JOB, Counting())
-    shared, told = made.start(start(JOB, "ps:0", "chief:0", "worker:0", "worker:1"), served)
+    made = make_commands(JOB, Counting())
+    shared, starts = made.start(start(JOB, "ps:0", "chief:0", "worker:0", "worker:1"), served)
     texts = json.loads(shared)
     assert texts["all"] == "chief:0,ps:0,worker:0,worker:1", "the chief's role first"
     assert json.loads(texts["CLUSTER_SPEC"])["worker"] == ["h:1", "h:1"]
-    assert [order.container_id for order in told] == [
+    assert [order.container_id for order in starts] == [
         "c-ps-0",
         "c-chief-0",
         "c-worker-0",
         "c-worker-1",
     ]
     assert served.asked == [(0, 3)]
-    last = told[-1].start
+    last = starts[-1].start
     assert last.shared == {}
     assert last.command == "work"
     assert last.env["RANKED"] == "chief:0,worker:0,worker:1"
@@ -133,25 +133,25 @@ def test_a_gang_starts_over_one_spec_encoded_once() -> None:
 
 def test_a_repeated_start_message_is_the_very_same() -> None:
     served = Served()
-    made = orders(JOB, Counting())
+    made = make_commands(JOB, Counting())
     command = start(JOB, "ps:0", "chief:0", "worker:0", "worker:1")
-    shared, told = made.start(command, served)
+    shared, starts = made.start(command, served)
     again, (order,) = made.start(start(JOB, "worker:1"), served)
     assert again == shared
-    assert order == told[-1]
+    assert order == starts[-1]
     assert len(served.asked) == 1
 
 
 def test_a_restarted_task_gets_the_same_variables_and_its_try() -> None:
     served = Served()
-    made = orders(JOB, Counting())
+    made = make_commands(JOB, Counting())
     gang = ("ps:0", "chief:0", "worker:0", "worker:1")
-    shared, told = made.start(start(JOB, *gang, gang=gang), served)
+    shared, starts = made.start(start(JOB, *gang, gang=gang), served)
     back = start(JOB, "worker:1", gang=gang, restart=2)
     again, (order,) = made.start(back, served)
     assert again == shared and served.asked == [(0, 3)]
     assert (order.start.restart, order.start.env["TASK_RESTARTS"]) == (2, "2")
-    assert told[-1].start.env == {**order.start.env, "TASK_RESTARTS": "0"}
+    assert starts[-1].start.env == {**order.start.env, "TASK_RESTARTS": "0"}
     moved = [Member("worker", 1, "c-new", "n2", "h2", {"main": 9})]
     where = (*members(JOB)[:-1], *moved)
     _, (order,) = made.start(StartTasks(0, ("worker:1",), where, None, gang, 3), served)
@@ -164,20 +164,20 @@ def test_a_next_master_sends_a_restarted_task_its_whole_gang() -> None:
     served = Served()
     gang = ("ps:0", "chief:0", "worker:0", "worker:1")
     back = start(JOB, "ps:0", gang=gang, restart=1)
-    _, (order,) = orders(JOB, Counting()).start(back, served)
+    _, (order,) = make_commands(JOB, Counting()).start(back, served)
     assert order.start.env["RANKED"] == "chief:0,worker:0,worker:1"
     assert served.asked == [], "what comes back is no rank"
-    told = orders(JOB, Counting()).prepare(PrepareTask("c", "worker:1", 0, 2, True))
-    assert (told.session, told.restart, told.same_ports) == (0, 2, True)
+    starts = make_commands(JOB, Counting()).prepare(PrepareTask("c", "worker:1", 0, 2, True))
+    assert (starts.session, starts.restart, starts.same_ports) == (0, 2, True)
 
 
 def test_a_new_session_has_services_of_its_own() -> None:
     served = Served()
-    made = orders(JOB, Counting())
+    made = make_commands(JOB, Counting())
     made.start(start(JOB, "worker:0", "worker:1"), served)
     made.forget(0)
-    _, told = made.start(start(JOB, "worker:0", "worker:1", session=1), served)
-    assert told[0].start.env["AT"] == "port 2"
+    _, starts = made.start(start(JOB, "worker:0", "worker:1", session=1), served)
+    assert starts[0].start.env["AT"] == "port 2"
     assert served.asked == [(0, 2), (1, 2)]
 
 
@@ -186,45 +186,45 @@ def test_a_sidecar_has_no_part_in_the_services() -> None:
     command = StartTasks(
         0, ("watch:0",), (*members(JOB), Member("watch", 0, "c-w", "n", "h", {"main": 3}))
     )
-    _, told = orders(JOB, Counting()).start(command, served)
+    _, starts = make_commands(JOB, Counting()).start(command, served)
     assert served.asked == []
-    assert told[0].start.env["AT"] == ""
+    assert starts[0].start.env["AT"] == ""
 
 
 def test_tasks_of_an_fcfs_job_start_one_by_one() -> None:
     served = Served()
     job = JOB.replace(mode=Mode.FCFS)
-    made = orders(job, Counting())
+    made = make_commands(job, Counting())
     made.start(start(job, "worker:0"), served)
-    _, told = made.start(start(job, "worker:1"), served)
-    assert told[0].start.env["RANKED"] == "worker:1"
+    _, starts = made.start(start(job, "worker:1"), served)
+    assert starts[0].start.env["RANKED"] == "worker:1"
     assert len(served.asked) == 2
 
 
 def test_a_task_of_a_large_fcfs_job_gets_no_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tony_core.job.spec.MOST_FCFS_ADDRESSES", 3)
     job = JOB.replace(mode=Mode.FCFS)
-    made = orders(job, Counting())
+    made = make_commands(job, Counting())
     command = start(job, "worker:0")
-    shared, told = made.start(command, Served())
+    shared, starts = made.start(command, Served())
     assert "CLUSTER_SPEC" not in json.loads(shared)
-    assert "CLUSTER_SPEC" not in told[0].start.env
+    assert "CLUSTER_SPEC" not in starts[0].start.env
     assert any("CLUSTER_SPEC is not set: thousands" in note for note in made.notes(command))
 
 
 def test_notes_are_reported_once() -> None:
     job = JOB.replace(program=Program(shell_env=(("RANKED", "x"),)))
-    made = orders(job, Counting())
+    made = make_commands(job, Counting())
     command = start(job, "worker:0", "worker:1")
-    _, told = made.start(command, Served())
-    assert told[0].start.env["RANKED"] == "x"
+    _, starts = made.start(command, Served())
+    assert starts[0].start.env["RANKED"] == "x"
     assert len(list(made.notes(command))) == 1
     assert list(made.notes(command)) == []
 
 
 def test_thousands_of_starts_are_built_in_a_moment() -> None:
     job = Job("j", (Role("worker", 2000, Resources(), "w"),), framework="pytorch")
-    made = orders(job, find_framework("pytorch"))
+    made = make_commands(job, find_framework("pytorch"))
     names = tuple(f"worker:{index}" for index in range(2000))
-    _, told = made.start(start(job, *names), Served())
-    assert told[-1].start.env["RANK"] == "1999"
+    _, starts = made.start(start(job, *names), Served())
+    assert starts[-1].start.env["RANK"] == "1999"

@@ -53,9 +53,9 @@ def test_two_workers_a_restart_and_a_takeover(tony_home: Path, tmp_path: Path) -
     os.kill(submitted.master_pid(), signal.SIGKILL)
     submitted.running(2, session=1, attempt=2)
     at = Path(submitted.folder.path) / "master.json"
-    told = json.loads(at.read_text())
+    address = json.loads(at.read_text())
     context = executor_context()
-    sock = socket.create_connection((told["host"], told["port"]), 30)
+    sock = socket.create_connection((address["host"], address["port"]), 30)
     with context.wrap_socket(sock) as secured:
         shown = secured.getpeercert(binary_form=True)
     assert shown and hashlib.sha256(shown).digest() == unpack_key(secret.read_bytes()).fingerprint

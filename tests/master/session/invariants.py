@@ -1,7 +1,7 @@
 """What must hold of a session machine at every moment, as a world outside of it sees it.
 
-Each rule is told in the world's own words (which programs run, who was told what, what was said),
-not in the machine's: a fault in the machine's books must not hide itself.
+Each rule uses the world's own records (which programs run, which messages were sent and reported),
+not in the machine's: a fault in the machine's records must not hide itself.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Executor:
     ran: bool = False  # its program was started, for as long as it has the same one
     stopped: int = -1  # no program of this session or an earlier one starts any more
     gone: bool = False  # the container ended (whether the machine knows or not)
-    told: Tuple[int, int] = (-1, 0)  # which program it was last told to prepare
-    broken: bool = False  # no program fares well there, as the machine was told
+    prepared: Tuple[int, int] = (-1, 0)  # which program it was last sent to prepare
+    broken: bool = False  # every program fails there, as the machine knows from a report
 
     @property
     def gpus(self) -> Tuple[str, ...]:
@@ -67,9 +67,9 @@ class Rules:
         self.executors: Dict[str, Executor] = {}
         self.wanted: Dict[str, Tuple[int, int]] = {}  # role -> (session, count)
         self.masters = 1
-        self.given_up: Set[str] = set()  # containers that did not end in time, as was told
-        self.killed = False  # somebody asked for the end before it had begun
-        self.chief_at = 0.0  # when the chief's success was told
+        self.given_up: Set[str] = set()  # containers reported as not ended in time
+        self.killed = False  # a kill was requested before the end had begun
+        self.chief_at = 0.0  # when the chief's success was reported
         self.ends: Set[Tuple[int, str, int, int]] = set()  # (master, task, session, restart)
         self.good: Set[Tuple[str, str, int, int]] = set()  # (container, task, session, restart)
         self.reported: Set[Tuple[str, int, int]] = set()  # ends: (container, session, restart)
@@ -77,7 +77,7 @@ class Rules:
         self.tries: Counter[Tuple[str, int]] = Counter()  # (task, session or -1) -> tries
         self.places: Dict[Tuple[str, int], str] = {}  # (task, session) -> where others know it
 
-    # ------------------------------------------------------------------ what is said and told
+    # ------------------------------------------------------------------ reports and story lines
 
     def note(self, event: e.Event) -> None:
         """It is fed now."""
@@ -104,48 +104,48 @@ class Rules:
         if message.cause in NODE_CAUSES and number == task.attempt:
             executor.broken = True
 
-    def check_told(self, told: c.AddStoryLine) -> None:
-        """Whether that may be told now."""
-        if told.kind == "session-started":
-            self.check_cleared(told)
-        elif told.kind == "not-ended":
-            self.given_up.add(told.text.split()[1])
-        elif told.kind == "ending" and told.fields["state"] == AppState.SUCCEEDED:
+    def check_story_line(self, line: c.AddStoryLine) -> None:
+        """Checks that this line may stand in the story now."""
+        if line.kind == "session-started":
+            self.check_cleared(line)
+        elif line.kind == "not-ended":
+            self.given_up.add(line.text.split()[1])
+        elif line.kind == "ending" and line.fields["state"] == AppState.SUCCEEDED:
             self.check_success()
-        elif told.kind == "chief-done":
+        elif line.kind == "chief-done":
             self.chief_at = self.now
-        elif told.kind == "task-again":
-            role = self.machine.state.tasks[told.task].role
+        elif line.kind == "task-again":
+            role = self.machine.state.tasks[line.task].role
             key = (
-                told.task,
-                -1 if self.machine.state.tasks[told.task].is_sidecar else told.session,
+                line.task,
+                -1 if self.machine.state.tasks[line.task].is_sidecar else line.session,
             )
             self.tries[key] += 1
-            assert self.tries[key] <= role.max_restarts, f"{told}: too many tries"
-        elif told.kind == "task-state" and told.fields["state"] in TERMINAL:
-            self.check_end(told, told.fields)
+            assert self.tries[key] <= role.max_restarts, f"{line}: too many tries"
+        elif line.kind == "task-state" and line.fields["state"] in TERMINAL:
+            self.check_end(line, line.fields)
 
-    def check_cleared(self, told: c.AddStoryLine) -> None:
+    def check_cleared(self, line: c.AddStoryLine) -> None:
         """Nothing of a session runs when the next begins."""
         for name, executor in self.executors.items():
             runs = executor.phase == "running" and not executor.gone
             if runs and name not in self.given_up:
                 sidecar = self.machine.state.tasks[executor.task].is_sidecar
-                assert sidecar, f"{told}, and {executor.task} still runs in {name}"
+                assert sidecar, f"{line}, and {executor.task} still runs in {name}"
 
-    def check_end(self, told: c.AddStoryLine, fields: Mapping[str, Any]) -> None:
-        """A task ends once, and well only if somebody said so."""
-        assert told.session <= self.machine.state.session, str(told)
-        end = (self.masters, told.task, told.session, fields["restart"])
-        assert end not in self.ends, f"{told} a second time"
+    def check_end(self, line: c.AddStoryLine, fields: Mapping[str, Any]) -> None:
+        """A task ends once, and with success only if its executor reported so."""
+        assert line.session <= self.machine.state.session, str(line)
+        end = (self.masters, line.task, line.session, fields["restart"])
+        assert end not in self.ends, f"{line} a second time"
         self.ends.add(end)
-        task = self.machine.state.tasks[told.task]
+        task = self.machine.state.tasks[line.task]
         if fields["state"] == TaskState.SUCCEEDED:
-            said = (task.container, task.name, told.session, fields["restart"])
+            report = (task.container, task.name, line.session, fields["restart"])
             before = task.container is None and any(x[1] == task.name for x in self.good)
-            assert said in self.good or before, f"{told}, and nobody said so"
-        if task.role.name == "evaluator" and told.text.endswith("the chief has succeeded"):
-            assert self.now >= self.chief_at + EVALUATORS_MAY_S, f"{told} too soon"
+            assert report in self.good or before, f"{line}, which no executor reported"
+        if task.role.name == "evaluator" and line.text.endswith("the chief has succeeded"):
+            assert self.now >= self.chief_at + EVALUATORS_MAY_S, f"{line} too soon"
 
     def check_start(self, command: c.StartTasks) -> None:
         """A gang begins with as many of each role as it must have."""
@@ -160,22 +160,24 @@ class Rules:
         """Its task can be prepared there."""
         name = executor.container.id
         assert not executor.broken, f"{name} serves no program, and gets one"
-        executor.told = (command.session, command.restart)
+        executor.prepared = (command.session, command.restart)
         if executor.phase == "running":
             mine = (executor.session, executor.restart)
-            assert mine == executor.told, f"{name} runs {mine}, and is to prepare {executor.told}"
+            assert mine == executor.prepared, (
+                f"{name} runs {mine}, and is to prepare {executor.prepared}"
+            )
 
     def check_late(self, event: e.Event, commands: List[c.Command]) -> None:
-        """What is said of an earlier program decides nothing."""
+        """A report on a previous program decides nothing."""
         if not isinstance(event, e.ExecutorReported) or not isinstance(event.message, Ended):
             return
         executor = self.executors[event.container_id]
-        if (event.message.session, event.message.restart) >= executor.told:
+        if (event.message.session, event.message.restart) >= executor.prepared:
             return
-        for told in commands:
-            if isinstance(told, c.AddStoryLine) and told.task == executor.task:
-                ends = told.fields.get("state") in (TaskState.SUCCEEDED, TaskState.FAILED)
-                assert not ends, f"{told} by a late {event}"
+        for line in commands:
+            if isinstance(line, c.AddStoryLine) and line.task == executor.task:
+                ends = line.fields.get("state") in (TaskState.SUCCEEDED, TaskState.FAILED)
+                assert not ends, f"{line} by a late {event}"
 
     def check_success(self) -> None:
         """A job that succeeds has lost nothing that it may not lose."""
@@ -194,7 +196,7 @@ class Rules:
         state = self.machine.state
         ending = state.phase in ENDING
         if self.killed:
-            assert state.outcome is AppState.KILLED, "somebody asked for the end"
+            assert state.outcome is AppState.KILLED, "a kill was requested"
         running: Dict[str, Executor] = {}
         for name, executor in self.executors.items():
             if executor.gone:
@@ -203,7 +205,7 @@ class Rules:
             assert executor.launched, f"{name} is neither used nor given back"
             # At the end a farewell may be enough: the scheduler ends what is left.
             known = name in state.open or name in self.given_up or ending
-            assert known, f"{name} is held, and nobody knows"
+            assert known, f"{name} is held, and the machine does not know it"
             if executor.phase == "running" and name not in self.given_up:
                 task = state.tasks[executor.task]
                 other = running.setdefault(task.name, executor)

@@ -1,8 +1,8 @@
-"""A job of any shape, and a life for it in which anything may happen: one definition, two drivers.
+"""A job of any shape, and a run of it in which anything may happen: one definition, two drivers.
 
 What happens is drawn from a *chance*. Hypothesis gives one that it can make shorter when a life
 goes wrong (:class:`tests.master.session.test_simulation.Drawn`); :class:`Seeded` gives one that
-is ten times as fast, and the same for the same seed. Whoever wants to read a life again::
+is ten times as fast, and the same for the same seed. To print the story of a run again::
 
     python -m tests.master.session.random_jobs SEED
 
@@ -89,8 +89,8 @@ def a_job(chance: Chance) -> Job:
         scopes = [RestartScope.SESSION, RestartScope.SESSION, RestartScope.TASK]
         return {"restart_scope": chance.one_of(scopes), "max_restarts": chance.number(0, 2)}
 
-    alone = scope() if least == workers else {}
-    roles = [role("worker", workers, min_instances=least, **alone)]
+    scope_fields = scope() if least == workers else {}
+    roles = [role("worker", workers, min_instances=least, **scope_fields)]
     if maybe():
         roles.append(role("ps", chance.number(1, 2), **PS, **scope()))
     if maybe():
@@ -121,14 +121,14 @@ def a_job(chance: Chance) -> Job:
     )
 
 
-def life(chance: Chance, hear: Callable[[str], None] = lambda line: None) -> World:
-    """A job's whole life: some chances, then its end, with every invariant looked at."""
+def run_job(chance: Chance, on_story_line: Callable[[str], None] = lambda line: None) -> World:
+    """Runs a whole job: some chances, then its end, with every invariant checked."""
     job = a_job(chance)
     gangs = job.mode is Mode.GANG
     bound = frozenset(x for x in ("worker", "ps") if gangs and chance.number(0, 1))
     ends_rest = chance.number(0, 1) == 1
     world = World(job, settle_s=0.2, ends_rest=ends_rest, in_place=bound)
-    world.hear = hear
+    world.on_story_line = on_story_line
     world.slow = chance.number(0, 5) == 0
     patient = chance.number(0, 3) == 0
     world.begin()
@@ -159,10 +159,10 @@ def happen(world: World, chance: Chance) -> None:
         world.after(chance.one_of([0.1, 1.0, 5.0, 61.0, 301.0]))
     elif choice == 11:
         rarely(world, chance)
-    elif choice == 12 and world.said:
+    elif choice == 12 and world.repeatable:
         # A word that was on its way for long, or comes once more.
-        late = [x for x in world.said if isinstance(getattr(x, "message", None), Stopped)]
-        world.again(chance.one_of(late if late and chance.number(0, 1) else world.said))
+        late = [x for x in world.repeatable if isinstance(getattr(x, "message", None), Stopped)]
+        world.again(chance.one_of(late if late and chance.number(0, 1) else world.repeatable))
     elif choice == 13:
         node = f"n{chance.number(0, 2)}"
         world.feed(container_pool.NodeLost(node))
@@ -216,7 +216,7 @@ def to_an_executor(world: World, chance: Chance, choice: int, executor: Executor
         code = chance.one_of([0, 0, 0, 1, 137])
         ends = executor.phase == "running" and chance.number(0, 1)
         executor.phase = "ended"
-        world.said_end(executor, code, cause="exited" if ends else chance.one_of(CAUSES))
+        world.report_end(executor, code, cause="exited" if ends else chance.one_of(CAUSES))
     elif choice == 9:
         world.complete(executor, -1, chance.one_of(CONTAINER_CAUSES))
     elif choice == 10:
@@ -267,15 +267,15 @@ _BETWEEN = (Phase.SETTLING, Phase.CLEANUP, Phase.BACKOFF, Phase.ENDING)
 
 
 def while_it_ends(world: World, chance: Chance) -> None:
-    """A program is being ended: an earlier one's end is said again, or something is left."""
+    """A program is being ended: a previous one's end is reported again, or something is left."""
     ends = [x for x in living(world) if x.container.id in world.ending()]
     if not ends:
         return
     executor = chance.one_of(ends)
     name = executor.container.id
     if chance.number(0, 1):
-        world.report(name, Stopped(executor.told[0] - 1, True))
-    elif executor.told[0] == executor.session >= 0 and chance.number(0, 2) == 0:
+        world.report(name, Stopped(executor.story_texts[0] - 1, True))
+    elif executor.story_texts[0] == executor.session >= 0 and chance.number(0, 2) == 0:
         executor.broken = True
         world.report(name, Stopped(executor.session, False))
 
@@ -327,10 +327,10 @@ def check_the_end(world: World) -> None:
     assert max(sessions, default=0) <= limit
 
 
-def replay(seed: int, hear: Callable[[str], None] = lambda line: None) -> World:
-    """The life of a seed; what goes wrong in it says which seed it was."""
+def replay(seed: int, on_story_line: Callable[[str], None] = lambda line: None) -> World:
+    """Runs the job of a seed; a failure names the seed."""
     try:
-        return life(Seeded(seed), hear)
+        return run_job(Seeded(seed), on_story_line)
     except Exception as error:
         again = f"python -m tests.master.session.random_jobs {seed}"
         raise AssertionError(f"seed {seed} ({again}): {type(error).__name__}: {error}") from error

@@ -58,7 +58,7 @@ def test_it_begins_with_what_there_is_and_asks_for_the_rest() -> None:
     assert sizes(world) == [3]
     assert {m.index for m in world.members["worker:0"]} == {0, 1, 2}
     assert world.wanted["worker"] == (0, 1)
-    assert world.told("elastic") == ["3 of 2..4 worker begin"]
+    assert world.story_texts("elastic") == ["3 of 2..4 worker begin"]
     for name in ("worker:0", "worker:1", "worker:2"):
         world.end(name)
     world.settle()
@@ -68,14 +68,14 @@ def test_it_begins_with_what_there_is_and_asks_for_the_rest() -> None:
 def test_what_is_beyond_the_minimum_is_spare() -> None:
     asked: List[Any] = []
 
-    class Heard(World):
+    class RecordingWorld(World):
         def do_RequestContainers(self, command: c.RequestContainers) -> None:
             asked.extend(
                 (request.count, command.gang, request.spare) for request in command.requests
             )
             super().do_RequestContainers(command)
 
-    world = only(Heard(elastic(2, 4), settle_s=0.2).begin(), 2)
+    world = only(RecordingWorld(elastic(2, 4), settle_s=0.2).begin(), 2)
     assert asked == [(2, True, False), (2, False, True)]
     world.after(1.0)
     only(world, 0)
@@ -90,10 +90,10 @@ def test_the_number_of_running_tasks_is_reported() -> None:
         info = JobInfo("app", 1, "ann", "default", 0.0, 0.0)
         state = world.machine.state
         view = view_job(state, info, 0.0, float, lambda task: {}, lambda value: value)
-        told = view.to_page_json()
-        assert list(told["elastic"]) == ["worker"]
-        assert told["elastic"]["worker"].items() >= {"least": 2, "most": 4}.items()
-        return int(told["elastic"]["worker"]["there"])
+        page = view.to_page_json()
+        assert list(page["elastic"]) == ["worker"]
+        assert page["elastic"]["worker"].items() >= {"least": 2, "most": 4}.items()
+        return int(page["elastic"]["worker"]["there"])
 
     assert there(only(World(elastic(), settle_s=0.2).begin(), 0)) == 0
     world = began(have=3)
@@ -120,7 +120,7 @@ def test_between_two_tries_for_a_gang_nothing_is_asked_for_whatever_comes() -> N
     world.grant("worker")
     world.queue.clear()  # no more is granted
     world.after(60.0)
-    assert world.told("allocation-timeout")
+    assert world.story_texts("allocation-timeout")
     world.grant("worker", 1)  # it was on its way when all was withdrawn
     assert {count for _, count in world.wanted.values()} == {0}
     world.settle().after(10.0)
@@ -154,7 +154,7 @@ def test_what_comes_is_taken_in_by_one_round_and_nothing_is_charged() -> None:
     world.after(30.0).settle()
     assert sizes(world) == [2, 4] and world.machine.state.session == 1
     assert len(world.running()) == 4
-    assert world.told("round") == ["worker grows from 2 to 4: a new round (session 1)"]
+    assert world.story_texts("round") == ["worker grows from 2 to 4: a new round (session 1)"]
     budgets = world.machine.state.budgets
     assert (budgets.user_used, budgets.system_used, budgets.restarts_in_row) == (0, 0, 0)
 
@@ -169,7 +169,9 @@ def test_a_lost_container_leaves_the_others_a_round_and_the_ranks_have_no_gap() 
     assert sizes(world) == [4, 3] and world.machine.state.budgets.system_used == 0
     assert world.running() == ["worker:0", "worker:1", "worker:2"]
     assert kept in {world.machine.state.tasks[name].container for name in world.running()}
-    assert any("goes on with 3 of 4 worker: worker:1 lost" in t for t in world.told("elastic"))
+    assert any(
+        "goes on with 3 of 4 worker: worker:1 lost" in t for t in world.story_texts("elastic")
+    )
     assert world.wanted["worker"] == (1, 1)
     only(world, 1)
     world.grant("worker", 1)
@@ -324,14 +326,14 @@ def test_what_has_succeeded_is_not_asked_for_again() -> None:
 
 
 def test_a_task_that_ended_before_its_round_began_is_taken_over_as_itself() -> None:
-    board = role("board", tracking=Tracking.SIDECAR, max_restarts=1)
-    world = only(World(elastic(1, 2, board), settle_s=0.2).begin(), 1)
+    sidecar = role("board", tracking=Tracking.SIDECAR, max_restarts=1)
+    world = only(World(elastic(1, 2, sidecar), settle_s=0.2).begin(), 1)
     world.kill("board:0")  # which writes down what was asked for
     executor = world.executor("worker:0")
     assert executor.phase == "ready" and "worker" not in world.machine.state.started
     executor.phase = "ended"  # and its master dies before it hears so
     world.takeover().settle()
     assert world.state("worker:0") == "running" and world.state("worker:1") == "ready"
-    world.said_end(executor, 1, cause="registry-timeout")
+    world.report_end(executor, 1, cause="registry-timeout")
     world.after(61.0).settle().after(61.0)
     assert world.machine.state.session == 1 and sizes(world)[-1] == 2

@@ -89,7 +89,7 @@ def test_a_node_is_not_avoided_for_ever() -> None:
     world.after(61)
     assert not world.machine.state.avoided_nodes
     assert [(request.count, request.avoid_nodes) for request in asked][:1] == [(1, ())]
-    assert f"node {bad} is no longer avoided" in [told.text for told in world.story]
+    assert f"node {bad} is no longer avoided" in [line.text for line in world.story]
 
 
 def test_each_failure_there_is_remembered_as_long() -> None:

@@ -328,7 +328,7 @@ def taken_over_early(count: int) -> Wide:
 
 
 def taken_over_at_the_barrier(count: int) -> Wide:
-    """Its master dies when all were told to start, and none has heard it."""
+    """Its master dies when it has sent every start, and none has arrived."""
     world = Wide(job(role("worker", count)))
     world.begin()
     while not world.started:
@@ -353,7 +353,7 @@ def not_taken_over(count: int) -> Wide:
     return world
 
 
-def again_alone(count: int) -> Wide:
+def tasks_restarted(count: int) -> Wide:
     """Workers that run, and are started again each by itself."""
     worker = role("worker", count, restart_scope=RestartScope.TASK, max_restarts=2)
     world = Wide(job(worker, mode=Mode.FCFS))
@@ -364,9 +364,9 @@ def again_alone(count: int) -> Wide:
     return world
 
 
-def each_again_alone(count: int) -> Wide:
+def all_tasks_restarted(count: int) -> Wide:
     """All fail, one by one, and are started again where they were; then all are lost."""
-    world = again_alone(count)
+    world = tasks_restarted(count)
     for name in world.each():
         world.end(name, 1)
     world.let().after(30)
@@ -380,9 +380,9 @@ def each_again_alone(count: int) -> Wide:
     return world
 
 
-def again_alone_beside_what_is_left(count: int) -> Wide:
+def tasks_restarted_beside_left_programs(count: int) -> Wide:
     """Half of the executors call no next master, and are ended while the others' tasks fail."""
-    world = again_alone(count)
+    world = tasks_restarted(count)
     world.takeover()
     del world.queue[count // 2 :]
     world.let().slow = True
@@ -426,13 +426,13 @@ def some_journals_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         gang, stages, fcfs, sidecars, servers, elastic, elastic_one_by_one,
         elastic_that_ends_small, one_by_one, restarted, all_lost, taken_over,
-        taken_over_early, taken_over_at_the_barrier, not_taken_over, each_again_alone,
-        again_alone_beside_what_is_left,
+        taken_over_early, taken_over_at_the_barrier, not_taken_over, all_tasks_restarted,
+        tasks_restarted_beside_left_programs,
     ],
-    ids=lambda life: life.__name__,
+    ids=lambda scenario: scenario.__name__,
 )  # fmt: skip
-def test_twice_the_tasks_is_twice_the_work(life: Callable[[int], Wide]) -> None:
-    few, many = (life(count).looks.number for count in (FEW, 2 * FEW))
+def test_twice_the_tasks_is_twice_the_work(scenario: Callable[[int], Wide]) -> None:
+    few, many = (scenario(count).looks.number for count in (FEW, 2 * FEW))
     assert few >= FEW, "nothing was counted"
     assert many <= MOST * few, f"{few} looks at {FEW}, {many} at {2 * FEW}"
 
@@ -470,12 +470,12 @@ def test_the_scheduler_gets_progress_without_a_snapshot(
     made._state = lambda: None  # type: ignore[assignment,return-value]
     monkeypatch.setattr(publish, "progress_of", lambda state: 0.5)
     monkeypatch.setattr(publish, "view_job", None)
-    said: List[float] = []
+    reported: List[float] = []
     scheduler = PoolInfo("app_1", 1, "", "")
-    made.start_reporting(scheduler, lambda progress, url: said.append(progress), "http://page/")
+    made.start_reporting(scheduler, lambda progress, url: reported.append(progress), "http://page/")
     made.changed()
     made._reactor.asked[-1][1]()  # type: ignore[attr-defined]
-    assert said == [0.5]
+    assert reported == [0.5]
 
 
 @pytest.mark.parametrize("count, seconds", [(10, 5.0), (1000, 5.0), (10_000, 50.0)])

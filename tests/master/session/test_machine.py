@@ -161,13 +161,13 @@ def test_a_tracked_or_untracked_failure_is_fatal(name: str) -> None:
 
 
 def test_a_sidecar_never_gates_nor_fails_and_has_a_budget_of_its_own() -> None:
-    board = role("board", tracking=Tracking.SIDECAR, max_restarts=1)
-    world = world_of(role("worker"), board).settle()
+    sidecar = role("board", tracking=Tracking.SIDECAR, max_restarts=1)
+    world = world_of(role("worker"), sidecar).settle()
     world.end("board:0", 1).settle().after(1.1).settle()
     assert world.state("board:0") == "running"
     world.end("board:0", 1).settle().after(60).settle()
     assert world.state("board:0") == "failed"
-    assert world.told("sidecar-given-up")
+    assert world.story_texts("sidecar-given-up")
     assert world.running() == ["worker:0"]
     world.end("worker:0").settle()
     assert world.outcome is AppState.SUCCEEDED
@@ -190,8 +190,8 @@ def test_a_sidecar_goes_on_over_a_warm_restart() -> None:
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_in_a_fresh_restart_no_sidecar_begins_before_the_session(lost: bool) -> None:
-    board = role("board", tracking=Tracking.SIDECAR, max_restarts=1)
-    spec = job(role("worker"), board, master=MasterSpec(restart_mode=RestartMode.FRESH))
+    sidecar = role("board", tracking=Tracking.SIDECAR, max_restarts=1)
+    spec = job(role("worker"), sidecar, master=MasterSpec(restart_mode=RestartMode.FRESH))
     world = World(spec, settle_s=0.2).begin()
     if lost:
         world.settle()
@@ -286,10 +286,10 @@ def test_a_group_dependency_gives_a_role_time_after_its_group() -> None:
 
 
 def test_a_sidecar_that_is_not_tried_again_ends_its_group() -> None:
-    board = role("board", tracking=Tracking.SIDECAR, max_restarts=0)
+    sidecar = role("board", tracking=Tracking.SIDECAR, max_restarts=0)
     after = (GroupDependency("worker", "G", 30.0, False),)
     more = {"groups": (("G", ("board",)),), "group_dependencies": after}
-    world = world_of(role("worker"), board, master=retries(user=0), **more).settle()
+    world = world_of(role("worker"), sidecar, master=retries(user=0), **more).settle()
     world.end("board:0", 1).settle().after(29).settle()
     assert world.outcome is None
     world.after(2).settle()
@@ -302,7 +302,7 @@ class TestAGroupDependencyThatIsIgnored:
         world.end("worker:0").settle().after(29).settle()
         assert world.outcome is None
         world.after(2).settle()
-        assert world.told("untracked")
+        assert world.story_texts("untracked")
         assert world.outcome is AppState.SUCCEEDED
 
     def test_the_role_runs_until_the_others_end(self) -> None:
@@ -310,7 +310,7 @@ class TestAGroupDependencyThatIsIgnored:
         world.end("worker:0").settle().after(31).settle().after(300).settle()
         assert world.outcome is None
         assert sorted(world.running()) == ["evaluator:0", "reader:0"]
-        assert len(world.told("untracked")) == 1
+        assert len(world.story_texts("untracked")) == 1
         world.end("evaluator:0").settle()
         assert world.outcome is AppState.SUCCEEDED
         assert world.state("reader:0") == "killed"
@@ -458,7 +458,7 @@ def test_progress_beyond_the_furthest_heals_the_users_budget() -> None:
         report(world, tenth / 10)
         fail_once(world)
         assert world.outcome is None
-    assert world.told("budget-healed")
+    assert world.story_texts("budget-healed")
 
 
 def test_ten_healthy_minutes_heal_the_systems_budget_but_not_the_users() -> None:
@@ -578,7 +578,7 @@ def test_a_later_checkpoint_makes_the_users_retries_whole_and_no_failure_the_sam
         save(world, step)
         fail_at_once(world, 2, stderr_tail=("no such file",))
         assert world.outcome is None
-    assert len(world.told("budget-healed")) == 5
+    assert len(world.story_texts("budget-healed")) == 5
 
 
 def test_the_same_checkpoint_again_is_no_progress() -> None:
@@ -594,9 +594,9 @@ def test_progress_after_a_session_that_reported_none_is_progress() -> None:
     world = world_of(role("worker"), master=retries(user=1)).settle()
     fail_once(world)
     report(world, 0.0)
-    assert not world.told("budget-healed")
+    assert not world.story_texts("budget-healed")
     report(world, 0.1)
-    assert world.told("budget-healed")
+    assert world.story_texts("budget-healed")
 
 
 def test_a_next_master_knows_which_checkpoint_was_the_furthest() -> None:
@@ -605,9 +605,9 @@ def test_a_next_master_knows_which_checkpoint_was_the_furthest() -> None:
     fail_once(world)
     world.takeover().settle()
     save(world, 10)
-    assert not world.told("budget-healed")
+    assert not world.story_texts("budget-healed")
     save(world, 11)
-    assert world.told("budget-healed")
+    assert world.story_texts("budget-healed")
 
 
 def test_a_long_message_stands_once_in_the_story_and_whole_in_the_end() -> None:
@@ -723,7 +723,7 @@ def test_a_partial_gang_has_a_time_limit_and_then_releases_everything() -> None:
     world.queue = [item for item in world.queue if not item.name.startswith("grant")]
     world.settle()
     assert all(x.gone for x in world.executors.values())
-    (text,) = world.told("allocation-timeout")
+    (text,) = world.story_texts("allocation-timeout")
     assert "6 of 8 worker" in text
     assert "queue ml" in text
     assert "2 x 1 GPU missing" in text
@@ -794,7 +794,7 @@ def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
     world.queue.clear()
     world.after(60)
     assert world.outcome is AppState.KILLED
-    assert world.told("not-ended")
+    assert world.story_texts("not-ended")
 
 
 def test_a_container_that_had_longer_to_end_has_no_longer_than_the_job() -> None:
@@ -804,7 +804,7 @@ def test_a_container_that_had_longer_to_end_has_no_longer_than_the_job() -> None
     world.queue.clear()
     world.after(60)
     assert world.outcome is AppState.FAILED
-    assert len(world.told("not-ended")) == 2 and not world.told("left-behind")
+    assert len(world.story_texts("not-ended")) == 2 and not world.story_texts("left-behind")
 
 
 @pytest.mark.parametrize(("ends_rest", "clean", "over"), [
@@ -825,7 +825,7 @@ def test_an_executors_farewell_is_an_end_where_the_scheduler_ends_the_rest(
     assert (world.outcome is AppState.SUCCEEDED) == over
     if over:
         assert world.state("ps:0") == "killed"
-        assert not world.told("left-behind")
+        assert not world.story_texts("left-behind")
         return
     world.settle()
     assert world.outcome is AppState.SUCCEEDED
@@ -966,7 +966,7 @@ def test_a_retry_for_a_gang_that_holds_something_already_has_its_clock() -> None
     world.grant("x", 1)
     world.queue.clear()  # no more is granted
     world.after(60.0)
-    assert world.told("allocation-timeout")
+    assert world.story_texts("allocation-timeout")
     world.end("b:0")
     world.grant("z")
     world.queue.clear()  # its executor takes its time
@@ -1028,7 +1028,7 @@ def test_a_next_master_keeps_programs_that_begin_one_by_one() -> None:
     for name in world.running():
         world.end(name)
     world.settle()
-    assert world.outcome is AppState.SUCCEEDED and not world.told("root-cause")
+    assert world.outcome is AppState.SUCCEEDED and not world.story_texts("root-cause")
 
 
 def test_a_later_master_starts_nothing_beside_an_executor_that_does_not_call() -> None:
@@ -1176,14 +1176,14 @@ def test_a_task_over_its_memory_has_failed_and_one_whose_node_went_is_lost() -> 
 def test_the_story_has_a_failure_once_before_it_has_settled() -> None:
     world = world_of(role("worker", 2), settle_s=3.0).settle()
     world.end("worker:0", 1).settle()
-    (text,) = world.told("session-failed")
+    (text,) = world.story_texts("session-failed")
     assert "exit code" not in text
-    assert any("exit code 1" in line for line in world.told("task-state"))
+    assert any("exit code 1" in line for line in world.story_texts("task-state"))
 
 
 def test_a_starting_sidecar_has_a_deadline_over_a_restart() -> None:
-    board = role("board", tracking=Tracking.SIDECAR)
-    world = world_of(role("worker"), board, master=MasterSpec(user_retries=1)).settle()
+    sidecar = role("board", tracking=Tracking.SIDECAR)
+    world = world_of(role("worker"), sidecar, master=MasterSpec(user_retries=1)).settle()
     world.complete(world.executor("board:0"), 1, ExitCause.EXITED)
     world.after(2)
     while world.state("board:0") != "ready":
@@ -1193,7 +1193,7 @@ def test_a_starting_sidecar_has_a_deadline_over_a_restart() -> None:
     assert world.machine.state.session == 1
     assert world.machine.next_deadline() is not None
     world.after(world.job.timeouts.registration_s + 1)
-    lost = [text for text in world.told("task-state") if text.startswith("board:0 lost")]
+    lost = [text for text in world.story_texts("task-state") if text.startswith("board:0 lost")]
     assert lost and "to start their programs" in lost[-1]
 
 
@@ -1226,9 +1226,9 @@ def test_what_no_node_could_start_is_not_tried_again() -> None:
     world.after(1).settle()
     assert (world.outcome, world.machine.state.session) == (AppState.FAILED, 0)
     assert world.finished is not None
-    said = world.finished.diagnostics
-    assert "it was removed: submit again" in said
-    assert said.endswith("not tried again: no node would be able to bring its files")
+    diagnostics = world.finished.diagnostics
+    assert "it was removed: submit again" in diagnostics
+    assert diagnostics.endswith("not tried again: no node would be able to bring its files")
     world.check_nothing_is_left()
 
 

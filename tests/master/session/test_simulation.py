@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import CHECKOUT
-from tests.master.session.random_jobs import T, life, replay
+from tests.master.session.random_jobs import T, replay, run_job
 
 SHRUNK = int(os.environ.get("TONY_SIMULATED_SEQUENCES", "40"))
 SEEDED = 1_500
@@ -44,7 +44,7 @@ class Drawn:
 @settings(max_examples=SHRUNK, suppress_health_check=list(HealthCheck), deadline=None)
 @given(st.data())
 def test_whatever_happens_every_invariant_holds_and_the_job_ends(data: st.DataObject) -> None:
-    life(Drawn(data))
+    run_job(Drawn(data))
 
 
 @pytest.mark.timeout(300)
@@ -84,10 +84,10 @@ def test_and_for_others_every_night(shard: int) -> None:
 
 
 def test_a_seed_replays_a_run() -> None:
-    told: List[List[str]] = [[], []]
-    for story in told:
+    stories: List[List[str]] = [[], []]
+    for story in stories:
         replay(17, story.append)
-    assert told[0] and told[0] == told[1]
+    assert stories[0] and stories[0] == stories[1]
     words = [sys.executable, "-m", "tests.master.session.random_jobs", "17"]
     done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("\n".join(told[0]) + "\n")
+    assert done.stdout.startswith("\n".join(stories[0]) + "\n")

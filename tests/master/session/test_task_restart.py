@@ -53,18 +53,20 @@ def test_a_task_restarts_in_its_container_and_no_other_executor_gets_a_message()
     before = programs(world)
     executor = world.executor("worker:1")
     executor.phase = "ended"
-    told = world.report(executor.container.id, Ended(0, 3, stderr_tail=("no luck",)))
-    (again,) = prepared(told)
+    commands = world.report(executor.container.id, Ended(0, 3, stderr_tail=("no luck",)))
+    (again,) = prepared(commands)
     assert (again.task, again.session, again.restart) == ("worker:1", 0, 1)
     assert again.same_ports, "the others know them"
-    assert not [x for x in told if isinstance(x, (c.StopTask, c.StopContainer, c.EndSession))]
-    assert any(isinstance(x, c.WriteJournal) for x in told[: told.index(again)]), "written ahead"
+    assert not [x for x in commands if isinstance(x, (c.StopTask, c.StopContainer, c.EndSession))]
+    assert any(isinstance(x, c.WriteJournal) for x in commands[: commands.index(again)]), (
+        "written ahead"
+    )
     world.settle()
     assert programs(world) == {**before, "worker:1": (before["worker:1"][0], 1)}
     assert len(world.running()) == 3
     assert world.started[-1] == (0, ("worker:1",))
     assert [m.role for m in world.members["worker:1"]] == ["worker", "worker", "ps"]
-    (text,) = world.told("task-again")
+    (text,) = world.story_texts("task-again")
     assert "worker:1 is started again alone on n" in text
     assert "(1 of 3)" in text
     for name in ("worker:0", "worker:1"):
@@ -77,12 +79,12 @@ def test_its_start_names_the_gang_it_belongs_to() -> None:
     starts: List[c.StartTasks] = []
     perform = world.perform
 
-    def hear(command: c.Command) -> None:
+    def on_command(command: c.Command) -> None:
         if isinstance(command, c.StartTasks):
             starts.append(command)
         perform(command)
 
-    world.perform = hear  # type: ignore[method-assign]
+    world.perform = on_command  # type: ignore[method-assign]
     world.end("worker:1", 3).settle()
     world.end("board:0", 3).after(2).settle()
     found = [(start.tasks, start.gang, start.restart) for start in starts]
@@ -127,7 +129,7 @@ def test_when_its_tries_are_spent_the_session_fails_and_the_next_one_has_them_ag
     world = world_of(role("worker", 2, **TASK, max_restarts=1))
     world.end("worker:0", 1).settle().after(RUN_S)
     world.end("worker:0", 1).settle().after(1).settle()
-    assert world.told("task-given-up") == [
+    assert world.story_texts("task-given-up") == [
         "worker:0 is not tried again alone (tony.worker.max-restarts)"
     ]
     assert world.machine.state.session == 1
@@ -146,7 +148,7 @@ def test_the_same_quick_failure_twice_running_ends_it_and_the_job() -> None:
         world.end("worker:0", 3, stderr_tail=("no such file",)).settle().after(1)
         world.settle().after(1)
     world.settle()
-    (text,) = world.told("task-given-up")
+    (text,) = world.story_texts("task-given-up")
     assert "the same last line within 30 s" in text
     assert world.outcome is AppState.FAILED
     assert world.finished is not None and "twice running" in world.finished.diagnostics
@@ -166,7 +168,7 @@ def test_what_was_killed_from_outside_or_has_saved_is_tried_until_its_tries_are_
             number = (executor.container.id, executor.session)
             world.report(number[0], Reported(number[1], None, {}, saved=step))
         world.end("worker:0", code, **how, stderr_tail=("x",)).settle().after(8).settle()
-        assert not world.told("task-given-up")
+        assert not world.story_texts("task-given-up")
 
 
 def test_the_systems_failures_are_paid_by_the_task_as_well() -> None:
@@ -202,7 +204,7 @@ def test_only_the_lost_container_is_replaced() -> None:
 def test_where_the_others_hold_its_address_a_lost_container_is_the_sessions_failure() -> None:
     world = world_of(role("worker", 2, **TASK), in_place=WORKER)
     world.kill("worker:1").settle().after(1).settle()
-    (text,) = world.told("task-given-up")
+    (text,) = world.story_texts("task-given-up")
     assert "its address is in the others' cluster spec" in text
     assert world.machine.state.session == 1
 
@@ -220,11 +222,11 @@ def test_a_stolen_port_brings_new_ones_or_a_new_session(in_place: FrozenSet[str]
     executor = world.executor("worker:1")
     ended = e.ExecutorReported(executor.container.id, Ended(0, 1, cause="address-in-use"))
     executor.phase = "ended"
-    told = prepared(world.feed(ended))
+    commands = prepared(world.feed(ended))
     if in_place:
-        assert not told and world.machine.state.phase is Phase.SETTLING
+        assert not commands and world.machine.state.phase is Phase.SETTLING
     else:
-        assert [item.same_ports for item in told] == [False]
+        assert [item.same_ports for item in commands] == [False]
 
 
 def test_nothing_begins_while_the_old_container_is_there() -> None:
@@ -246,7 +248,7 @@ def test_what_is_left_of_the_old_program_costs_the_container() -> None:
     world.end("worker:1", 1)
     world.queue.clear()
     world.report(old.container.id, Stopped(0, False))
-    assert world.told("not-clean")
+    assert world.story_texts("not-clean")
     world.later("end old", lambda: world.complete(old, 0, ExitCause.RELEASED))
     world.settle().after(1).settle()
     assert old.gone and world.running() == ["worker:0", "worker:1"]
@@ -268,7 +270,7 @@ def test_before_its_barrier_the_sessions_rules_hold() -> None:
 def test_it_does_not_come_back_into_a_session_that_fails() -> None:
     world = world_of(role("worker", 2, **TASK), role("ps", **PS))
     world.end("ps:0", 1).end("worker:1", 1).after(1).settle()
-    assert not world.told("task-again")
+    assert not world.story_texts("task-again")
     assert world.machine.state.session == 1 and len(world.running()) == 3
 
 
@@ -331,12 +333,12 @@ def test_a_late_report_on_a_previous_program_decides_nothing() -> None:
         e.ExecutorReported(name, Ready(0, "host", {"main": 1})),
         e.ExecutorReported(name, Running(0, 0)),
     ):
-        told = world.feed(event)
+        commands = world.feed(event)
         assert world.state("worker:1") == "registered"
         if isinstance(event.message, Ended):
-            assert told == [c.AcknowledgeEnd(name, 0, 0)]
+            assert commands == [c.AcknowledgeEnd(name, 0, 0)]
     world.settle()
-    assert world.told("task-again") and world.running() == ["worker:0", "worker:1"]
+    assert world.story_texts("task-again") and world.running() == ["worker:0", "worker:1"]
 
 
 @pytest.mark.parametrize("in_place", [frozenset(), WORKER])
@@ -348,7 +350,7 @@ def test_a_next_master_knows_which_try_it_is(in_place: FrozenSet[str]) -> None:
     assert programs(world) == before
     assert len(world.running()) == 2
     world.end("worker:1", 1).settle()
-    assert world.told("task-given-up"), "its one try is spent"
+    assert world.story_texts("task-given-up"), "its one try is spent"
 
 
 @pytest.mark.parametrize("in_place", [frozenset(), WORKER])
@@ -360,7 +362,7 @@ def test_a_next_master_starts_what_was_to_come_back(in_place: FrozenSet[str]) ->
     container = before["worker:1"][0]
     assert programs(world) == {**before, "worker:1": (container, 1)}
     assert world.running() == ["worker:0", "worker:1"]
-    assert len(world.told("task-again")) == 1, "charged once"
+    assert len(world.story_texts("task-again")) == 1, "charged once"
 
 
 @pytest.mark.parametrize("in_place", [frozenset(), WORKER])

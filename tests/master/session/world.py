@@ -1,6 +1,6 @@
 """A world for the session machine: a scheduler and executors made of plain data.
 
-What the machine commands becomes something that *may happen next*; whoever drives the world
+What the machine commands becomes something that *may happen next*; the driver of the world
 (a test by hand, hypothesis by chance) picks what does happen, lets time pass, and breaks
 things. After every event the machine's invariants are checked.
 """
@@ -72,9 +72,9 @@ class World(Rules):
         self.number = 0
         self.started: List[Tuple[int, Tuple[str, ...]]] = []
         self.members: Dict[str, Tuple[c.Member, ...]] = {}
-        self.said: List[Any] = []  # what may be said once more
-        self.slow = False  # the words that something has ended come after all others
-        self.hear: Callable[[str], None] = lambda line: None
+        self.repeatable: List[Any] = []  # events that may be repeated
+        self.slow = False  # reports of an end come after all others
+        self.on_story_line: Callable[[str], None] = lambda line: None
 
     # ------------------------------------------------------------------ feeding
 
@@ -86,7 +86,7 @@ class World(Rules):
         self.check_late(event, commands)
         called = isinstance(event, e.ExecutorReported) and isinstance(event.message, Register)
         if isinstance(event, REPEATED) and not called:
-            self.said.append(event)
+            self.repeatable.append(event)
         for command in commands:
             assert self.finished is None, f"{command} after the end"
             self.perform(command)
@@ -98,7 +98,7 @@ class World(Rules):
         return self.feed(e.ExecutorReported(container_id, message))
 
     def again(self, event: e.Event) -> None:
-        """It is said once more, perhaps long after."""
+        """The same event once more, perhaps long after."""
         self.feed(event)
 
     def begin(self) -> World:
@@ -233,7 +233,7 @@ class World(Rules):
             if executor.gone or (mine == number and executor.phase in ("running", "ended")):
                 return
             if number < mine or command.session <= executor.stopped:
-                return  # its connection keeps what it is told in order
+                return  # its connection keeps messages in order
             executor.task, (executor.session, executor.restart) = command.task, number
             executor.phase, executor.ran = "ready", False
             name, ports = executor.container.id, {"main": 1000}
@@ -295,11 +295,11 @@ class World(Rules):
         """A task's program ends."""
         executor = self.executor(name)
         executor.phase = "ended"
-        self.said_end(executor, code, **more)
+        self.report_end(executor, code, **more)
         return self
 
-    def said_end(self, executor: Executor, code: int, **more: Any) -> None:
-        """Its executor says so."""
+    def report_end(self, executor: Executor, code: int, **more: Any) -> None:
+        """Its executor reports the end."""
         more["restart"] = executor.restart
         self.report(executor.container.id, Ended(executor.session, code, **more))
 
@@ -311,7 +311,7 @@ class World(Rules):
     # ------------------------------------------------------------------ the rest
 
     def do_WriteJournal(self, command: c.WriteJournal) -> None:
-        """Written ahead; what it says is never taken back."""
+        """Written before its commands run; no record is taken back."""
         before, self.journal = self.journal, dict(command.record)
         for word in ("session", "elapsed_s", "chief_done"):
             kept = before.get(word, -1) - 1e-6  # time is counted from another zero
@@ -321,11 +321,11 @@ class World(Rules):
 
     def do_AddStoryLine(self, command: c.AddStoryLine) -> None:
         """The story, which never goes back."""
-        self.hear(f"{self.now:.1f} {command.session} {command.kind.value}: {command.text}")
+        self.on_story_line(f"{self.now:.1f} {command.session} {command.kind.value}: {command.text}")
         if command.kind == "session-started":
-            earlier = [x.session for x in self.story if x.kind == command.kind]
-            assert not earlier or earlier[-1] < command.session, f"{earlier}, {command}"
-        self.check_told(command)
+            sessions = [x.session for x in self.story if x.kind == command.kind]
+            assert not sessions or sessions[-1] < command.session, f"{sessions}, {command}"
+        self.check_story_line(command)
         self.story.append(command)
 
     def do_Finish(self, command: c.Finish) -> None:
@@ -355,8 +355,8 @@ class World(Rules):
         """The containers in which a program is being ended."""
         return [x.id for x in self.machine.state.open.values() if x.state is ContainerState.CLEANUP]
 
-    def told(self, kind: str) -> List[str]:
-        """What was told of a kind."""
+    def story_texts(self, kind: str) -> List[str]:
+        """The texts of the story lines of one kind."""
         return [item.text for item in self.story if item.kind == kind]
 
     @property
@@ -372,7 +372,7 @@ class World(Rules):
         self.wanted.clear()
         alive = [x for x in self.executors.values() if x.launched and not x.gone]
         for executor in alive:
-            executor.broken = False  # a next master is not told
+            executor.broken = False  # a next master does not know
         containers = tuple(x.container for x in alive)
         self.feed(e.ContainersInherited(containers, dict(self.journal)))
         for executor in alive:

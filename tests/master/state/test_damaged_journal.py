@@ -76,14 +76,14 @@ def test_a_next_master_begins_anew_where_the_journal_is_damaged(
     where = context(tmp_path, JOB)._replace(attempt=2)
     (tmp_path / JOURNAL).write_bytes(data)
     assert serve(where, ScriptedPool(attempt=2)) == 0
-    told = [event["text"] for event in read_job(str(tmp_path / "history"), "app_1").events]
-    assert any("journal cannot be read" in text and JOURNAL in text for text in told)
-    assert any("starts the job again" in text for text in told)
+    texts = [event["text"] for event in read_job(str(tmp_path / "history"), "app_1").events]
+    assert any("journal cannot be read" in text and JOURNAL in text for text in texts)
+    assert any("starts the job again" in text for text in texts)
 
 
 def test_a_whole_journal_is_read() -> None:
-    past = parse_journal(SAMPLE)
-    assert (past.attempt, past.record, past.began) == (1, RECORD, 1000.5)
+    journal = parse_journal(SAMPLE)
+    assert (journal.attempt, journal.record, journal.began) == (1, RECORD, 1000.5)
 
 
 def _taken_over(record: Any) -> None:
@@ -96,10 +96,10 @@ def _taken_over(record: Any) -> None:
 @fuzz(data=mutations(SAMPLE, RUNNING, json.dumps({**WHOLE, "record": {}}).encode()))
 def test_any_journal_is_taken_over_or_refused(data: bytes) -> None:
     try:
-        past = parse_journal(data)
+        journal = parse_journal(data)
     except ValueError:
         return
-    _taken_over(past.record)
+    _taken_over(journal.record)
 
 
 @fuzz(data=mutations(b'{"reason": "killed by ann", "by": "ann", "at": 12.5}', b"[]", b'"x"'))
@@ -107,10 +107,10 @@ def test_any_kill_file_gives_a_reason(data: bytes) -> None:
     from tony_core.jsontext import read_value
 
     try:
-        told = read_value(data)
+        value = read_value(data)
     except ValueError:
-        told = None
-    assert describe_kill(told, signal.SIGTERM)
+        value = None
+    assert describe_kill(value, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("data", [b"", DEEP, b"\xff", b"[]", b'{"reason": [1]}', b"x" * 70_000])

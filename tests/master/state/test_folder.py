@@ -36,12 +36,12 @@ def test_the_location_decides(tmp_path: Path, far: FarFileSystem) -> None:
 def test_on_a_full_disk_the_newest_version_waits_for_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: List[str] = []
-    folder = LocalFolder(str(tmp_path), lambda: heard.append(folder.problem))
+    called: List[str] = []
+    folder = LocalFolder(str(tmp_path), lambda: called.append(folder.problem))
     folder.put("a", b"1")
-    assert heard == [] and not folder.pending("a")
+    assert called == [] and not folder.pending("a")
 
-    def full(*told: Any) -> None:
+    def full(*args: Any) -> None:
         raise OSError(errno.ENOSPC, "No room")
 
     with monkeypatch.context() as patch:
@@ -49,7 +49,7 @@ def test_on_a_full_disk_the_newest_version_waits_for_room(
         folder.put("a", b"2")
         folder.put("a", b"3")
         folder.put("b", b"4")
-        assert heard == ["No room"] * 3 and folder.retry()
+        assert called == ["No room"] * 3 and folder.retry()
         assert folder.pending("a") and folder.pending("b")
         assert (tmp_path / "a").read_bytes() == b"1"
         assert LocalFolder(str(tmp_path)).close(1) == []
@@ -75,17 +75,17 @@ def test_files_and_their_folder_are_the_owners(far: FarFileSystem) -> None:
 
 
 def test_writers_do_not_wait_and_only_the_newest_is_put(far: FarFileSystem) -> None:
-    heard = threading.Event()
-    folder = RemoteFolder(STATE, heard.set)
+    called = threading.Event()
+    folder = RemoteFolder(STATE, called.set)
     far.hang()
     folder.put("a", b"1")
     until(lambda: far.calls, "the first call")
     for number in range(2, 6):
         folder.put("a", b"%d" % number)
-    assert folder.pending("a") and not heard.is_set()
+    assert folder.pending("a") and not called.is_set()
     far.back()
     assert folder.close(5) == []
-    assert heard.is_set() and not folder.pending("a")
+    assert called.is_set() and not folder.pending("a")
     assert far.path(STATE + "/a").read_bytes() == b"5"
     assert [name for name, _ in far.calls] == ["mkdir", "put", "put"]
 
@@ -171,8 +171,8 @@ def test_a_journal_elsewhere(far: FarFileSystem) -> None:
     journal.address("c1", "node:1")
     journal.save()
     assert journal.close(5) == []
-    past = Journal(STATE, 2).read()
-    assert (past.record, past.executors) == ({"session": 3}, {"c1": "node:1"})
+    journal = Journal(STATE, 2).read()
+    assert (journal.record, journal.executors) == ({"session": 3}, {"c1": "node:1"})
 
 
 class Noting(FarFileSystem):

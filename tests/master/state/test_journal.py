@@ -27,12 +27,12 @@ def test_the_next_attempt_reads_what_the_first_one_wrote(tmp_path: Path) -> None
     assert first.dirty
     first.save()
     assert not first.dirty
-    past = Journal(str(tmp_path), 2).read()
-    assert past.attempt == 1
-    assert past.record == {"session": 2}
-    assert past.executors == {"c2": "node2:4000"}
-    assert past.began == 1000.0
-    assert past.end is None
+    journal = Journal(str(tmp_path), 2).read()
+    assert journal.attempt == 1
+    assert journal.record == {"session": 2}
+    assert journal.executors == {"c2": "node2:4000"}
+    assert journal.began == 1000.0
+    assert journal.end is None
 
 
 def test_a_known_address_is_no_news(tmp_path: Path) -> None:
@@ -51,14 +51,18 @@ def test_the_next_attempt_keeps_what_it_has_not_changed(tmp_path: Path) -> None:
     second = Journal(str(tmp_path), 2)
     second.read()
     second.write({"session": 1})
-    past = Journal(str(tmp_path), 3).read()
-    assert (past.attempt, past.record, past.executors) == (2, {"session": 1}, {"c1": "node1:4000"})
+    journal = Journal(str(tmp_path), 3).read()
+    assert (journal.attempt, journal.record, journal.executors) == (
+        2,
+        {"session": 1},
+        {"c1": "node1:4000"},
+    )
 
 
 def test_the_end_is_written_down(tmp_path: Path) -> None:
     Journal(str(tmp_path), 1).ended("FAILED", "worker:0 failed")
-    past = Journal(str(tmp_path), 2).read()
-    assert past.end == {"state": "FAILED", "diagnostics": "worker:0 failed"}
+    journal = Journal(str(tmp_path), 2).read()
+    assert journal.end == {"state": "FAILED", "diagnostics": "worker:0 failed"}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version":99}', '{"version":1,"attempt":1}'])

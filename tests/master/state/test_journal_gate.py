@@ -66,9 +66,9 @@ def test_a_job_from_its_start_to_its_end(
     pool = ScriptedPool()
     finish = pool.finish
 
-    def finished(*told: Any) -> None:
-        order.append(f"told, {journalled(far)['end']['state']} is journalled")
-        finish(*told)
+    def finished(*end: Any) -> None:
+        order.append(f"reported, {journalled(far)['end']['state']} is journalled")
+        finish(*end)
 
     pool.finish = finished  # type: ignore[method-assign]
     with Shell(tmp_path, a_job(), pool, state_dir=STATE) as shell:
@@ -82,7 +82,7 @@ def test_a_job_from_its_start_to_its_end(
         shell.go(*executors)
         assert shell.join()[0] is AppState.SUCCEEDED
         assert shell.context.state_dir == STATE
-    assert order == ["told, SUCCEEDED is journalled"]
+    assert order == ["reported, SUCCEEDED is journalled"]
     assert quick == [STATE], "the folder goes when the scheduler knows of the end"
     assert far.calls[0] == ("mkdir", STATE), "a first master reads nothing"
 
@@ -93,9 +93,9 @@ def test_the_page_shows_the_end_before_the_scheduler_does(
     pool = ScriptedPool()
     finish, may = pool.finish, threading.Event()
 
-    def finished(*told: Any) -> None:
+    def finished(*end: Any) -> None:
         assert may.wait(30)
-        finish(*told)
+        finish(*end)
 
     pool.finish = finished  # type: ignore[method-assign]
     with Shell(tmp_path, a_job(ONE), pool, state_dir=STATE) as shell:
@@ -103,8 +103,8 @@ def test_the_page_shows_the_end_before_the_scheduler_does(
         shell.finish(executor)
         shell.go(executor)
         until(lambda: shell.story("job-ended"))
-        said = shell.json("/api/job")
-        assert (said["state"], bool(said["finished"])) == ("SUCCEEDED", True)
+        job_json = shell.json("/api/job")
+        assert (job_json["state"], bool(job_json["finished"])) == ("SUCCEEDED", True)
         assert [one["state"] for one in shell.json("/api/tasks")["tasks"]] == ["succeeded"]
         may.set()
         assert shell.join()[0] is AppState.SUCCEEDED
@@ -115,8 +115,8 @@ def test_an_end_that_the_scheduler_does_not_take_is_this_masters_error(
 ) -> None:
     pool = ScriptedPool()
 
-    def finish(*told: Any) -> None:
-        pool.finished = told[:2]
+    def finish(*end: Any) -> None:
+        pool.finished = end[:2]
         raise SchedulerError("the end could not be told")
 
     pool.finish = finish  # type: ignore[method-assign]
@@ -148,22 +148,22 @@ def test_a_next_session_waits_for_the_journal_and_executors_are_served(
         (executor,) = shell.gang(1)
         until(lambda: journalled(far)["record"].get("started") == ["worker"])
         far.hang()
-        executor.say(Ended(0, 3))
+        executor.send_messages(Ended(0, 3))
         executor.wait_for(Stop)
-        executor.say(Stopped(0, True))
+        executor.send_messages(Stopped(0, True))
         until(lambda: shell.json("/api/job")["session"] == 1)
         for _ in range(3):
-            executor.say(Heartbeat(0))
+            executor.send_messages(Heartbeat(0))
             time.sleep(0.02)
-        assert len([m for m in executor.heard if isinstance(m, Prepare)]) == 1
+        assert len([m for m in executor.received if isinstance(m, Prepare)]) == 1
         assert shell.story("journal") == []
         far.back()
         prepare = executor.wait_for(Prepare, 2)
         record = journalled(far)["record"]
         assert (record["session"], record["budgets"]["user_used"]) == (1, 1)
-        executor.say(Ready(1, "127.0.0.1", dict.fromkeys(prepare.ports, 5000)))
+        executor.send_messages(Ready(1, "127.0.0.1", dict.fromkeys(prepare.ports, 5000)))
         executor.wait_for(Start, 2)
-        executor.say(Running(1, 7))
+        executor.send_messages(Running(1, 7))
         shell.finish(executor, session=1)
         shell.go(executor)
         assert shell.join()[0] is AppState.SUCCEEDED

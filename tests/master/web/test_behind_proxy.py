@@ -152,7 +152,7 @@ def get(url: str, **headers: str) -> Tuple[int, str, bytes]:
 
 def serving(made: BehindProxy, port: int) -> ScriptedExecutor:
     (executor,) = made.shell.gang(1)
-    executor.say(Serving("tensorboard", port))
+    executor.send_messages(Serving("tensorboard", port))
     until(lambda: made.shell.master._page.tensorboard, "the chief's word")
     return executor
 
@@ -168,7 +168,7 @@ def test_the_client_reads_the_page_through_it(behind: Callable[..., BehindProxy]
         assert seen, "the lease is renewed through the proxy too"
         assert [task["task"] for task in page.tasks()] == ["worker:0"]
         _, following = page.events(0)
-        executor.say(Noted("info", "something new"))
+        executor.send_messages(Noted("info", "something new"))
 
         def news() -> bool:
             nonlocal following
@@ -200,7 +200,7 @@ def test_the_page_goes_on_by_itself(behind: Callable[..., BehindProxy], browser:
     (executor,) = made.shell.gang(1)
     tab = browser.open(made.url)
     browser.shows(tab, ">worker:0<", "RUNNING")
-    executor.say(Noted("info", "something new"))
+    executor.send_messages(Noted("info", "something new"))
     browser.shows(tab, "something new")
     assert [text for text in browser.complaints if "favicon.ico" not in text] == []
 

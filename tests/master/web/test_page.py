@@ -70,7 +70,7 @@ class Wellformed(HTMLParser):
 
 def test_the_page_is_whole_escaped_and_relative(shell: Shell) -> None:
     (executor,) = shell.gang(1)
-    executor.say(Ended(0, 1, stderr_tail=[NASTY]))
+    executor.send_messages(Ended(0, 1, stderr_tail=[NASTY]))
     until(lambda: shell.story("root-cause"))
     status, body, headers = shell.get("/")
     text = body.decode()
@@ -140,7 +140,7 @@ def test_an_answer_that_has_not_changed_is_not_sent_again(shell: Shell) -> None:
     _, _, headers = shell.get("/api/tasks")
     again = shell.get("/api/tasks", If_None_Match=headers["ETag"])
     assert (again[0], again[1]) == (304, b"")
-    executor.say(Measured(0, {"rss_mb": 1.0}))
+    executor.send_messages(Measured(0, {"rss_mb": 1.0}))
     until(lambda: shell.get("/api/tasks", If_None_Match=headers["ETag"])[0] == 200)
 
 
@@ -171,7 +171,7 @@ def test_a_long_poll_waits_for_the_next_line_and_not_longer(shell: Shell) -> Non
     )
     thread.start()
     time.sleep(0.1)
-    executor.say(Ended(0, 1))
+    executor.send_messages(Ended(0, 1))
     thread.join(60)
     assert found["events"][0]["n"] == last + 1
 
@@ -203,7 +203,7 @@ def test_the_root_leads_to_tensorboard_first_when_the_job_asks(tmp_path: Path) -
         (executor,) = shell.gang(1)
         mark = b'http-equiv="refresh" content="0; url=tensorboard/?tensorboardColab=true"'
         assert mark not in shell.get("/")[1], "not before it answers"
-        executor.say(Serving("tensorboard", 6006))
+        executor.send_messages(Serving("tensorboard", 6006))
         until(lambda: mark in shell.get("/")[1])
         assert mark not in shell.get("/job")[1], "the page itself is still to be had"
         shell.finish(executor)
@@ -213,7 +213,7 @@ def test_the_root_leads_to_tensorboard_first_when_the_job_asks(tmp_path: Path) -
 def test_metrics_are_drawn(shell: Shell) -> None:
     (executor,) = shell.gang(1)
     for step in range(5):
-        executor.say(Reported(0, None, {"loss": 5.0 - step}, step))
+        executor.send_messages(Reported(0, None, {"loss": 5.0 - step}, step))
     text = until(lambda: (t := shell.get("/")[1].decode()).count("<polyline") and t)
     assert "loss" in text
     Wellformed(text)

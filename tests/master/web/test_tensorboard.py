@@ -24,7 +24,7 @@ from tony_core.schedulers.container_pool import WebProxy
 ONE = Role("worker", 1, Resources(), "true")
 
 
-class Board(BaseHTTPRequestHandler):
+class TensorBoardServer(BaseHTTPRequestHandler):
     """Says who was asked for what."""
 
     def do_GET(self) -> None:
@@ -42,8 +42,8 @@ class Board(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def board() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Board)
+def backend_port() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), TensorBoardServer)
     server.daemon_threads = False
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
@@ -62,7 +62,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 def serve(shell: Shell, port: int) -> str:
     """TensorBoard's link, once it serves at this port."""
     (executor,) = shell.gang(1)
-    executor.say(Serving("tensorboard", port))
+    executor.send_messages(Serving("tensorboard", port))
     return str(until(lambda: shell.json("/api/job")["links"].get("tensorboard")))
 
 
@@ -79,11 +79,11 @@ def fetch(
 
 
 def test_it_has_a_port_of_its_own_and_shares_no_origin_with_the_page(
-    shell: Shell, board: int
+    shell: Shell, backend_port: int
 ) -> None:
-    url = serve(shell, board)
+    url = serve(shell, backend_port)
     assert urlsplit(url).hostname == "127.0.0.1" and urlsplit(url).path == "/"
-    assert urlsplit(url).port not in (board, urlsplit(shell.pool.page_url).port)
+    assert urlsplit(url).port not in (backend_port, urlsplit(shell.pool.page_url).port)
     for path in ("/", "/data/runs?a=%20b", "/api/job", "/tensorboard/", "/logs/worker:0/stdout"):
         assert fetch(url, path)[:2] == (200, f"board GET {path} ".encode()), "nothing of the page"
     assert fetch(url, "/data", "POST", b"runs=1")[1] == b"board POST /data runs=1"
@@ -91,8 +91,10 @@ def test_it_has_a_port_of_its_own_and_shares_no_origin_with_the_page(
 
 
 @pytest.mark.parametrize("path", ["/tensorboard", "/tensorboard/", "/tensorboard/data/a%20b?c=%0d"])
-def test_the_page_relays_nothing_and_leads_there(shell: Shell, board: int, path: str) -> None:
-    url = serve(shell, board)
+def test_the_page_relays_nothing_and_leads_there(
+    shell: Shell, backend_port: int, path: str
+) -> None:
+    url = serve(shell, backend_port)
     port = urlsplit(url).port
     for host in ("127.0.0.1", "localhost", "[::1]"):
         status, body, headers = fetch(shell.pool.page_url, path, Host=f"{host}:1")
@@ -102,8 +104,8 @@ def test_the_page_relays_nothing_and_leads_there(shell: Shell, board: int, path:
     assert shell.get(path, "POST", b"x")[0] == 405
 
 
-def test_a_path_cannot_lead_elsewhere(shell: Shell, board: int) -> None:
-    port = urlsplit(serve(shell, board)).port
+def test_a_path_cannot_lead_elsewhere(shell: Shell, backend_port: int) -> None:
+    port = urlsplit(serve(shell, backend_port)).port
     for path in ("/tensorboard//evil/", "/tensorboard/%0d%0aX:y", "/tensorboard/\\\\evil"):
         status, _, headers = shell.get(path, Host="127.0.0.1:1")
         assert status in (302, 400)
@@ -113,22 +115,22 @@ def test_a_path_cannot_lead_elsewhere(shell: Shell, board: int) -> None:
 
 
 def test_it_answers_under_its_own_names_and_no_post_of_another_site(
-    shell: Shell, board: int
+    shell: Shell, backend_port: int
 ) -> None:
-    url = serve(shell, board)
+    url = serve(shell, backend_port)
     assert fetch(url, Host="evil.example")[0] == 403
     assert fetch(url, method="POST", body=b"x", Origin="http://evil.example")[0] == 403
     assert fetch(url, method="POST", body=b"x", Origin=shell.pool.page_url.rstrip("/"))[0] == 403
     assert fetch(url, method="POST", body=b"x", Origin=url.rstrip("/"))[0] == 200
 
 
-def test_its_port_stays_and_answers_that_it_serves_no_more(shell: Shell, board: int) -> None:
+def test_its_port_stays_and_answers_that_it_serves_no_more(shell: Shell, backend_port: int) -> None:
     (executor,) = shell.gang(1)
     links: List[str] = []
     for _ in range(2):
-        executor.say(Serving("tensorboard", board))
+        executor.send_messages(Serving("tensorboard", backend_port))
         links.append(until(lambda: shell.json("/api/job")["links"].get("tensorboard")))
-        executor.say(Serving("tensorboard", 0, "it was killed"))
+        executor.send_messages(Serving("tensorboard", 0, "it was killed"))
         until(lambda: "tensorboard" not in shell.json("/api/job")["links"])
     assert links[0] == links[1]
     assert fetch(links[0])[0] == 503
@@ -140,14 +142,14 @@ def test_its_port_stays_and_answers_that_it_serves_no_more(shell: Shell, board: 
         socket.create_connection(("127.0.0.1", urlsplit(links[0]).port or 0), 5).close()
 
 
-def test_a_port_that_cannot_be_opened_is_no_end(shell: Shell, board: int) -> None:
+def test_a_port_that_cannot_be_opened_is_no_end(shell: Shell, backend_port: int) -> None:
     (executor,) = shell.gang(1)
 
     def refused(*_args: Any) -> int:
         raise OSError("no descriptors left")
 
     shell.master._server.open = refused  # type: ignore[method-assign]
-    executor.say(Serving("tensorboard", board))
+    executor.send_messages(Serving("tensorboard", backend_port))
     (text,) = until(lambda: shell.story("serving"))
     assert "cannot open a port for it: no descriptors left" in text
     assert "tensorboard" not in shell.json("/api/job")["links"]
@@ -157,8 +159,8 @@ def test_a_port_that_cannot_be_opened_is_no_end(shell: Shell, board: int) -> Non
 
 
 @needs_root
-def test_another_user_is_not_answered_there(shell: Shell, board: int) -> None:
-    url = serve(shell, board)
+def test_another_user_is_not_answered_there(shell: Shell, backend_port: int) -> None:
+    url = serve(shell, backend_port)
     code = """
     sock = socket.create_connection((b"127.0.0.1", argument), 10)
     sock.sendall(b"GET / HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n")
@@ -190,9 +192,9 @@ def test_a_server_of_another_user_gets_no_request_and_is_shown_to_no_user(shell:
 
 
 def test_what_the_kernel_does_not_tell_is_not_relayed(
-    shell: Shell, board: int, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, backend_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = serve(shell, board)
+    url = serve(shell, backend_port)
 
     def unavailable(*_args: Any) -> List[socket_owners.Owner]:
         raise socket_owners.Unavailable("no netlink")
@@ -206,9 +208,12 @@ def test_what_the_kernel_does_not_tell_is_not_relayed(
 
 
 def test_a_bug_over_an_answer_ends_that_connection_and_not_the_job(
-    shell: Shell, board: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shell: Shell,
+    backend_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    url = serve(shell, board)
+    url = serve(shell, backend_port)
     parse_answer = tensorboard_relay.parse_answer
 
     def broken(head: bytes, path: str, method: str) -> tensorboard_relay.AnswerHead:
@@ -225,11 +230,13 @@ def test_a_bug_over_an_answer_ends_that_connection_and_not_the_job(
     assert "Traceback" in logged and "KeyError: 'a bug'" in logged
 
 
-def test_behind_a_proxy_it_is_below_the_page_and_has_no_port(tmp_path: Path, board: int) -> None:
+def test_behind_a_proxy_it_is_below_the_page_and_has_no_port(
+    tmp_path: Path, backend_port: int
+) -> None:
     url = "http://rm/proxy/app_1/"
     proxy = WebProxy(("127.0.0.1",), url, view_acl="*")
     with Shell(tmp_path, a_job(ONE), context={"proxy": proxy}) as made:
-        assert serve(made, board) == f"{url}tensorboard/"
+        assert serve(made, backend_port) == f"{url}tensorboard/"
         assert made.get("/tensorboard/data?a=b")[1] == b"board GET /data?a=b "
         assert made.master._page.tensorboard_port is None
         assert len(made.master._server._listeners) == 1

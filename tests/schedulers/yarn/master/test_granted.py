@@ -31,12 +31,12 @@ def test_less_than_was_asked_for_is_not_taken(
         if not drops:
             driver.settled(2)
         else:
-            driver.wait(lambda: driver.heard(RequestRejected), "a refusal", 10.0)
+            driver.wait(lambda: driver.events_of(RequestRejected), "a refusal", 10.0)
             driver.wait(lambda: not driver.live(), "what came to go back", 10.0)
             calls = yarn.masters.calls["allocate"]
             driver.wait(lambda: yarn.masters.calls["allocate"] > calls + 5, "what follows", 10.0)
             words = f"{yarn.rm.active()[0].id} has less than requested: 1 GPU wanted, 0 there"
-            assert driver.heard(RequestRejected) == [RequestRejected("role0", words)]
+            assert driver.events_of(RequestRejected) == [RequestRejected("role0", words)]
             assert not driver.held and not driver.live() and not driver.launched
             requests = yarn.applications()[0].attempt.requests
             assert not any(requested.count for requested in requests.values()), (

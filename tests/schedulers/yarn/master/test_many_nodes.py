@@ -148,8 +148,8 @@ class TestResourceManager:
             yarn.restart_rm()
             for container in held:
                 driver.launch(container)
-            driver.wait(lambda: len(driver.heard(Completed)) == 8, "eight failures")
-            causes = {one.cause for one in driver.heard(Completed)}
+            driver.wait(lambda: len(driver.events_of(Completed)) == 8, "eight failures")
+            causes = {one.cause for one in driver.events_of(Completed)}
             assert causes <= {ExitCause.LAUNCH, ExitCause.LOST}
             driver.request(8, session=1)
             driver.settled(8)
@@ -173,7 +173,7 @@ class TestResourceManager:
             rest = set(driver.held) - there
             driver.wait(lambda: driver.live() == driver.running() == rest, "the others")
             driver.end()
-            ends = [one for one in driver.heard(Completed) if one.container_id in there]
+            ends = [one for one in driver.events_of(Completed) if one.container_id in there]
             assert {one.cause for one in ends} <= {ExitCause.RELEASED, ExitCause.LOST}
             assert len(ends) == len(there)
 
@@ -193,8 +193,8 @@ class TestResourceManager:
             driver.request(3)
             driver.settled(3)
             driver.client.kill(driver.app, "enough of it")
-            driver.wait(lambda: driver.heard(ShutdownRequested), "the end")
-            (event,) = driver.heard(ShutdownRequested)
+            driver.wait(lambda: driver.events_of(ShutdownRequested), "the end")
+            (event,) = driver.events_of(ShutdownRequested)
             assert event.by_user
             assert "enough of it" in event.reason
             yarn.until(lambda: not driver.running(), "empty nodes")
@@ -211,7 +211,7 @@ class TestResourceManager:
             yarn.masters.intercept = yarn.nodes.intercept = lose
             driver.request(90)
             driver.settled(90)
-            driver.wait(lambda: len(driver.heard(Started)) == 90, "the word of all starts")
+            driver.wait(lambda: len(driver.events_of(Started)) == 90, "the word of all starts")
             driver.stop(30)
             driver.settled(60)
             yarn.masters.intercept = yarn.nodes.intercept = None
@@ -247,9 +247,10 @@ class TestNodes:
             yarn.hands.refuse = refuse
             driver.request(60)
             driver.wait(
-                lambda: len(driver.heard(Started)) + len(driver.heard(Completed)) == 60, "an answer"
+                lambda: len(driver.events_of(Started)) + len(driver.events_of(Completed)) == 60,
+                "an answer",
             )
-            failed = driver.heard(Completed)
+            failed = driver.events_of(Completed)
             assert failed
             assert {one.cause for one in failed} == {ExitCause.LAUNCH}
             assert all("no space left" in one.diagnostics for one in failed)
@@ -287,11 +288,11 @@ class TestNodes:
             there = {one.id for one in driver.held.values() if one.node == first}
             yarn.lose_node(lost[0].id)
             driver.wait(lambda: len(driver.held) == 60 - len(there), "the ends there")
-            ends = driver.heard(Completed)
+            ends = driver.events_of(Completed)
             assert {one.container_id for one in ends} == there
             assert {one.cause for one in ends} == {ExitCause.LOST}
-            driver.wait(lambda: driver.heard(NodeLost), "the word of it")
-            assert {one.node for one in driver.heard(NodeLost)} == {first}
+            driver.wait(lambda: driver.events_of(NodeLost), "the word of it")
+            assert {one.node for one in driver.events_of(NodeLost)} == {first}
             driver.request(len(there), session=1)
             driver.settled(60)
             driver.end()
@@ -303,13 +304,13 @@ class TestNodes:
             driver.settled(20)
             victims = [driver.container(name) for name in sorted(driver.held)[:5]]
             yarn.request_preemption(victims)
-            driver.wait(lambda: driver.heard(PreemptionRequested), "the warning")
+            driver.wait(lambda: driver.events_of(PreemptionRequested), "the warning")
             for victim in victims:
                 yarn.preempt(victim)
             driver.wait(lambda: len(driver.held) == 15, "their ends")
-            (event,) = driver.heard(PreemptionRequested)
+            (event,) = driver.events_of(PreemptionRequested)
             assert set(event.container_ids) == {str(one) for one in victims}
-            assert {one.cause for one in driver.heard(Completed)} == {ExitCause.PREEMPTED}
+            assert {one.cause for one in driver.events_of(Completed)} == {ExitCause.PREEMPTED}
             driver.settled(15)
             driver.end()
 
@@ -323,7 +324,7 @@ class TestMasters:
             driver.reported()
             running = set(driver.held)
             assert driver.next_attempt().attempt == 2
-            driver.wait(lambda: driver.heard(PreviousContainers), "what runs")
+            driver.wait(lambda: driver.events_of(PreviousContainers), "what runs")
             assert set(driver.held) == running
             driver.request(10, session=1)
             driver.settled(60)
@@ -336,7 +337,7 @@ class TestMasters:
             driver.request(100)
             driver.wait_held(5)
             driver.next_attempt()
-            driver.wait(lambda: driver.heard(PreviousContainers), "what runs")
+            driver.wait(lambda: driver.events_of(PreviousContainers), "what runs")
             driver.wait(lambda: set(driver.held) == driver.live(), "the same books")
             kept = len(driver.held)
             driver.request(10, session=1)
@@ -355,7 +356,7 @@ class TestMasters:
             driver.client.fail_attempt(attempt.id)
             driver.wait(lambda: driver.superseded, "the old one's end")
             assert driver.running() == running
-            assert not driver.heard(ShutdownRequested)
+            assert not driver.events_of(ShutdownRequested)
 
 
 @pytest.mark.parametrize("seed", range(6))
