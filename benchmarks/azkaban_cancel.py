@@ -97,7 +97,7 @@ def _run(command: List[str], folder: Path, executes: str, number: int) -> Dict[s
         "JOB_PROP_FILE": str(folder / "job.properties"),
         "JOB_NAME": "cancelled",
     }
-    output = folder / "said"
+    output = folder / "output"
     with output.open("w") as log:
         job = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log)
     try:

@@ -74,7 +74,7 @@ class Client:
         )
 
     def text(self) -> str:
-        """What it has said so far."""
+        """What it has printed so far."""
         self.log.seek(0)
         return self.log.read()
 

@@ -1,4 +1,4 @@
-"""A real browser for tests of pages: told what to do as its developers' tools do."""
+"""A real browser for tests of pages, driven as its developers' tools drive it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 
 
 class Browser:
-    """One that is told what to do over two pipes, as its developers' tools do."""
+    """A browser that takes its commands over two pipes, as its developers' tools do."""
 
     def __init__(self, program: str, folder: Path) -> None:
         self.complaints: List[str] = []  # what the pages' consoles say

@@ -1,6 +1,6 @@
 """Another user of the same machine, really: code that runs under a uid of its own.
 
-Only root can become somebody else: without root these tests are skipped, and say so.
+Only root can become another user: without root these tests are skipped with that reason.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def as_stranger(code: str, argument: Any = None, timeout: float = 60.0) -> Any:
 def start_stranger(code: str, argument: Any = None) -> subprocess.Popen[str]:
     """The same in the background, for instance a server; prints what the code prints.
 
-    Whoever starts it ends it.
+    The caller ends it.
     """
     process = subprocess.Popen(
         [sys.executable, "-I", "-u", "-c", _command(code)],

@@ -66,7 +66,7 @@ def test_a_child_is_seen_and_killed(home: Path) -> None:
 
 
 def _detached(argument: str, **options: object) -> int:
-    """Starts a grandchild that nobody waits for; gives its pid."""
+    """Starts a grandchild that no process waits for; gives its pid."""
     launch = (
         "import subprocess, sys; "
         "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', sys.argv[1]],"

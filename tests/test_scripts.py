@@ -371,14 +371,14 @@ echo "======== 2 passed, 1 skipped in 61.10s (0:01:01) ========"
         night = self.expressions(checkout)
         assert by_night.returncode == 0, by_night.stdout
         assert "\n===== env-tiny\n" in by_night.stdout
-        assert "\n===== gpu\n" not in by_night.stdout  # where there is one, as told below
+        assert "\n===== gpu\n" not in by_night.stdout  # where there is one, as shown below
         asked = {expression or default for expression in day | night}
         names = sorted(set(re.findall(r"\w+", " ".join(asked))) - {"and", "or", "not", "gpu"})
         assert {"nightly", "cluster", "frameworks", "slow", "airflow"} <= set(names)
         for has in itertools.product([False, True], repeat=len(names)):
             marked = dict(zip(names, has, strict=True))
             assert any(eval(one, {}, {**marked, "gpu": False}) for one in asked), (
-                "nobody runs what is marked " + ", ".join(name for name in names if marked[name])
+                "no stage runs what is marked " + ", ".join(name for name in names if marked[name])
             )
 
     def test_a_gpu_is_used_by_night_where_there_is_one(self, checkout: Path) -> None:

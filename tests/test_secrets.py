@@ -4,7 +4,7 @@ Real jobs by the real command line. While they run, what every process of ours h
 line and in its environment is sampled, and what lies in the folder for temporary files; afterwards
 all output, every file (of TonY's home, of the folder that tony was started in, temporary ones) and
 the page's answers are searched. Only the program itself may have them, and files of TonY's home
-that nobody else can open. So with the job's own secret and its TLS key.
+that no other user can open. So with the job's own secret and its TLS key.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def until(what: Callable[[], Any], why: str, log: Path) -> Any:
         found = what()
         if found:
             return found
-        assert time.monotonic() < end, f"waited in vain for {why}: {log.read_text()}"
+        assert time.monotonic() < end, f"timed out waiting for {why}: {log.read_text()}"
         time.sleep(0.05)
 
 
@@ -174,7 +174,7 @@ def holders(root: Path, marks: Dict[str, bytes]) -> List[Tuple[str, Path]]:
 
 
 def closed_to_others(path: Path, root: Path) -> bool:
-    """Whether nobody but its owner can open it: its own mode, and a folder above."""
+    """Whether only its owner can open it: its own mode, and a folder above."""
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             return False
@@ -184,7 +184,7 @@ def closed_to_others(path: Path, root: Path) -> bool:
             if folder == root or root in folder.parents
         )
     except FileNotFoundError:
-        return True  # it was there a moment ago: nobody can open it now
+        return True  # it was there a moment ago: no user can open it now
 
 
 class Submitted:

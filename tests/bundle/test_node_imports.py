@@ -26,7 +26,7 @@ items = [Artifact.from_json(i) for i in json.loads(files.get(folder + "/artifact
 paths = {item.name: unpack.localize(item, root) for item in items}
 assert sorted(os.listdir(paths["d"])) == ["x"], paths
 jobfolder.remove(root, app_id)
-files.put(root + "/said", b"x")
+files.put(root + "/written", b"x")
 print(len(list(garbage.collect(root, 0, settle_s=0))))
 alien = [m for m in sys.modules if "site-packages" in str(getattr(sys.modules[m], "__file__", ""))]
 assert not alien, alien

@@ -90,7 +90,7 @@ class Running:
         return self._err.read_text()
 
     def until(self, text: str, times: int = 1) -> None:
-        """Wait until it has said that."""
+        """Waits until it has printed that."""
         until(lambda: self.out.count(text) >= times, f"{text!r} in its output", self)
 
     def send(self, number: int) -> float:
@@ -179,7 +179,7 @@ def _controlling() -> None:
 
 
 def application_of(text: str) -> str:
-    """The id that a submit said."""
+    """The id that a submit printed."""
     first = text.splitlines()[0]
     if first.startswith("{"):
         return str(json.loads(first)["app_id"])

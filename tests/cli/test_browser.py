@@ -12,7 +12,7 @@ import pytest
 from tests.browser import Browser
 from tests.cli.processes import application_of, tony, until
 
-#: worker:1 ends when it is told to; worker:0 stays, with its TensorBoard beside it.
+#: worker:1 ends on request; worker:0 stays, with its TensorBoard beside it.
 PROGRAM = """
 import os, pathlib, sys, time
 import tony

@@ -42,7 +42,7 @@ def assert_tame(text: str) -> None:
 
 @pytest.fixture
 def evil(scripted: Scripted) -> Scripted:
-    """A job each of whose texts was chosen by somebody hostile."""
+    """A job each of whose texts was chosen by an attacker."""
     job = {
         "app_id": APP, "name": EVIL, "user": EVIL, "queue": EVIL, "state": "FAILED",
         "submitted": 1000.0, "finished": 1010.0, "diagnostics": f"{EVIL}\n{EVIL}",

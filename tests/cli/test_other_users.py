@@ -113,7 +113,7 @@ def test_another_user_finds_nothing_of_a_running_job_nor_of_one_that_has_ended(
     summary = json.loads((home / "history" / app_id / "summary.json").read_text())
     assert summary["job"]["state"] == "SUCCEEDED"
     again = tony("submit", *words, cwd=tmp_path)
-    assert "private" not in again.stderr, "said once"
+    assert "private" not in again.stderr, "warned once"
     tony("attach", again.stdout.split()[-1], cwd=tmp_path)
 
 

@@ -33,7 +33,7 @@ if what == "slow":
 if what == "sleep":
     time.sleep(60)
 if what == "lines":
-    # Dies in the middle of a line in its first session, unless told to live.
+    # Dies in the middle of a line in its first session, unless an argument lets it live.
     for n in range(200):
         print(name, "session", session, "line", n, flush=n % 7 == 0)
         if session == "0" and name == "worker:0" and n == 100:
@@ -120,7 +120,7 @@ def test_two_workers_succeed(here: Path, tony_home: Path) -> None:
     assert "two-workers" in tony("history", "list", cwd=here).stdout
     master = tony("logs", app_id, "--task", "am", cwd=here).stdout
     assert "SUCCEEDED" in master
-    assert "lost" not in master  # an executor that was told to end hangs up
+    assert "lost" not in master  # an executor that is shut down hangs up
 
 
 def test_what_hdfs_classpath_names_is_on_the_classpath(here: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_reader_that_goes_away_does_not_end_the_job(here: Path) -> None:
 
 
 def test_ctrl_c_before_anything_was_submitted(here: Path, tony_home: Path) -> None:
-    # A resource that is read while it is staged: a pipe that nobody writes into would hang;
+    # A resource that is read while it is staged: a pipe without a writer would hang;
     # a large file takes its time.
     with (here / "src" / "large.bin").open("wb") as file:
         file.truncate(3 << 30)

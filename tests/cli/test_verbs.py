@@ -376,7 +376,7 @@ class TestKill:
         assert running.killed == []
 
     def test_by_tag_name_user_and_state(self, tony: Tony, running: Scripted) -> None:
-        for wrong in (("--tag", "other"), ("--name", "x*"), ("--user", "nobody")):
+        for wrong in (("--tag", "other"), ("--name", "x*"), ("--user", "other")):
             done = tony("kill", *wrong, "--yes")
             assert (done.code, "no such job is running" in done.err) == (0, True)
         assert running.killed == []
@@ -456,7 +456,7 @@ class TestHistory:
         (root / APP / "summary.json").write_text(json.dumps(summary))
         (root / APP / "events-0001.jsonl").write_text(json.dumps(event(1, "worker:0 runs")) + "\n")
         why = "the master died (attempt 1 of 1)"
-        # It has only just ended: somebody who comes later writes that down.
+        # It has only just ended: a later command writes that down.
         scripted.apps[APP] = status(state=AppState.FAILED, finished=time.time(), diagnostics=why)
         assert (
             data(tony("history", "list", "--json", *where), "history-list")["jobs"][0]["state"]

@@ -145,7 +145,7 @@ def test_it_is_written_down(tmp_path: Path, state: AppState, task_state: str) ->
     assert kept.metrics == {"worker:0": {"loss": [[1, 2]]}}
     assert view.links == kept.job["links"]
     assert view.counts == kept.job["counts"]
-    # From now on it is as any other: nobody clears again.
+    # From now on it is as any other: it is not cleared again.
     for how in ("look", "watch"):
         assert seen(scheduler, ended(state), how).counts == view.counts
     assert scheduler.cleared == [APP]
@@ -186,7 +186,7 @@ def test_the_story_ends_with_the_reason(tmp_path: Path) -> None:
     kept = read_job(f"{tmp_path}/history", APP)
     *others, last = kept.events
     assert [one["n"] for one in others] == [1, 2]
-    assert last["n"] > 100, "the master may have told more than it wrote down"
+    assert last["n"] > 100, "the page may have shown more than the master wrote down"
     assert (last["kind"], last["time"], last["session"]) == ("job-ended", 1009.0, 3)
     assert last["text"] == "the job has ended: KILLED: killed by ann"
     assert (last["weight"], last["fields"]) == ("error", {"state": "KILLED", "buried": True})
@@ -220,7 +220,7 @@ def test_a_master_that_is_just_finishing_is_given_its_time(
 
 
 def test_progress_does_not_go_back(tmp_path: Path) -> None:
-    """What the page told last is newer than what the master wrote down."""
+    """The page's last state is newer than what the master wrote down."""
     history(tmp_path)
     tasks = [task("worker:0", "succeeded"), task("worker:1", progress=0.7), task("worker:2")]
     last = from_page({"progress": 0.6, "state": "RUNNING", "links": LINKS}, tasks, status())

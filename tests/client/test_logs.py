@@ -142,7 +142,7 @@ class TestTheReader:
         assert texts(list(reader.read(last=True))) == expected
 
     def test_masters_that_are_tasks_too_come_once(self) -> None:
-        """As of a job that nobody but the scheduler can tell of any more."""
+        """The view of a job that only the scheduler still knows."""
         scheduler = self.scheduler()
         scheduler.logs["c9", "stderr"] = scheduler.logs["", "master-1.stderr"]
         known = with_containers(view(*self.TASKS), [("am", LogRef("c9"))])
@@ -222,7 +222,7 @@ class TestTheReader:
         assert [line.text for line in reader.read()] == ["a"]
         reader.update(view(self.warm({"stdout": 0}, {})))
         scheduler.logs["c1", "stdout"] += b"c\nd\n"
-        assert list(reader.read()) == [], "whose that is nobody knows yet"
+        assert list(reader.read()) == [], "its owner is not known yet"
         reader.update(view(self.warm({"stdout": 0}, {"stdout": 4})))
         assert [line.text for line in reader.read()] == ["bc"]
         assert list(reader.read(last=True)) == []

@@ -1,4 +1,4 @@
-"""One view whoever told, the scheduler's word above the others'."""
+"""One view from every source; the scheduler's report overrides the others."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class TestThroughAProxy:
 
 
 class RecordingServer:
-    """Answers one after the other with what it was told to."""
+    """Answers with the given responses, one after the other."""
 
     def __init__(self) -> None:
         self.answers: List[Tuple[int, str, bytes]] = []

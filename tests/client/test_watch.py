@@ -18,7 +18,7 @@ from tony_core.view import JobView
 
 
 class Received:
-    """What the callbacks said, in order."""
+    """What the callbacks got, in order."""
 
     def __init__(self) -> None:
         self.events: List[str] = []
@@ -130,7 +130,7 @@ def test_callbacks_for_tasks_come_when_they_change_and_for_progress_by_the_perce
             page.tasks = [
                 task(node="n", container="c", progress=done, measures={"rss_mb": 9 * done})
             ]
-            page.tell("something was told, and the tasks are read again")
+            page.tell("an event, and the tasks are read again")
 
         return call
 
@@ -149,7 +149,7 @@ def test_callbacks_for_tasks_come_when_they_change_and_for_progress_by_the_perce
     run(watch, later(0.4, *steps, *over))
     assert stands == [[("running", None)], [("succeeded", 0)]]
     assert progress == [None, 0.5, 0.52, 0.5]
-    assert [{"rss_mb": 9 * 0.502}] in views  # that much was seen, and not told
+    assert [{"rss_mb": 9 * 0.502}] in views  # that much was seen, and not reported
 
 
 def test_a_page_that_hangs_delays_nothing(received: Received, page: PageServer) -> None:
@@ -237,7 +237,7 @@ def test_an_end_that_the_page_showed_is_not_read_again(
     scheduler = Scripted("", status(page_url=page.url))
 
     def unread(job: object) -> str:
-        raise AssertionError("somebody looked for history")
+        raise AssertionError("history was read")
 
     scheduler.history_root = unread  # type: ignore[assignment, method-assign]
     page.tell("one")

@@ -23,8 +23,8 @@ SMALL = {"memory": 64, "vCores": 1}
 
 
 def submit(cluster: Hadoop, command: str, **more: object) -> str:
-    """An application whose master is a shell command; it ends as FAILED, as it registers with
-    nobody, and for a look at the cluster that is enough."""
+    """An application whose master is a shell command; it ends as FAILED, as it does not
+    register, and for a look at the cluster that is enough."""
     commands = {"command": f"({command}) 1><LOG_DIR>/stdout 2>&1"}
     context: Dict[str, Any] = {
         "application_name": "look",

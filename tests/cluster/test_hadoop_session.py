@@ -21,7 +21,7 @@ from tests.cluster.test_hadoop_base import submit
 @pytest.mark.cluster
 def test_it(hadoop):
     cluster = hadoop()
-    cluster.wait_for(submit(cluster, "echo said by $CONTAINER_ID"))
+    cluster.wait_for(submit(cluster, "echo printed by $CONTAINER_ID"))
     cluster.kill("dn0")
     assert False, "the reason"
 """
@@ -43,7 +43,7 @@ def test_a_failure_shows_what_the_applications_wrote(tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stdout
     assert "the reason" in done.stdout
-    assert "said by container_" in done.stdout
+    assert "printed by container_" in done.stdout
     assert "Hadoop: dn0, which is down" in done.stdout
     assert not supervisor.processes_in(tmp_path)
 

@@ -62,7 +62,7 @@ with DAG("on_yarn", schedule=None) as dag:
         import tony
 
         tony.report(step=1, metrics={"loss": 0.25})
-        return {"said": word * times, "index": tony.task().index}
+        return {"words": word * times, "index": tony.task().index}
 
     start >> good >> stop() >> ended >> known >> train("grüße ", times=2)
 """
@@ -86,4 +86,4 @@ def test_a_sensor_and_a_decorated_function(hadoop: GetHadoop, run_dag: Run, tmp_
     assert ran.gave["ended"] == {"application_id": app_id, "state": "SUCCEEDED"}
     assert ran.gave["known"]["application_id"] == app_id
     assert cluster.application(app_id)["finalStatus"] == "SUCCEEDED"
-    assert ran.gave["train"] == {"said": "grüße grüße ", "index": 0}
+    assert ran.gave["train"] == {"words": "grüße grüße ", "index": 0}

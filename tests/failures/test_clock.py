@@ -3,7 +3,7 @@
 The clock of every process (client, master, shims, executors, programs) is that of a file: a
 library that they load adds what the file says (``clock.c``). The interpreter that our own code
 runs on is a script that has it loaded, and programs get it by ``--shell_env``. The monotonic
-clock stays as it is, as it does when somebody sets a machine's clock.
+clock stays as it is, as it does when an administrator sets a machine's clock.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def watched(clock: Clock, tony_home: Path) -> Iterator[Watched]:
 
 
 def looks_well(job: Dict[str, Any], ran_s: float) -> None:
-    """No time runs backwards in what is told of a job, and it took no less than that."""
+    """No time runs backwards in what a job shows, and it took no less than that."""
     known = [job[name] for name in ("submitted", "started", "finished") if job[name]]
     assert known == sorted(known)
     for task in job["tasks"]:

@@ -52,8 +52,8 @@ class Gate:
         )
 
     def reached(self) -> None:
-        """Wait until somebody stands before it."""
-        until(self._waits.exists, "somebody before the gate")
+        """Waits until a process stands before it."""
+        until(self._waits.exists, "a process before the gate")
 
     def open(self) -> None:
         """Let everybody through."""

@@ -40,9 +40,9 @@ for port in ports:
         try:
             sock.connect(("127.0.0.1", port))
             sock.sendall(word)
-            said = sock.recv(1000)
-            if said and not said.startswith(b"HTTP/"):
-                result["answered"].append([port, said.hex()])
+            data = sock.recv(1000)
+            if data and not data.startswith(b"HTTP/"):
+                result["answered"].append([port, data.hex()])
         except OSError:
             pass
         left.append(sock)

@@ -29,7 +29,7 @@ FILL = f"head -c {SMALL} /dev/zero > fill"  # more than is left
 
 
 def printed(wreck: Wreck, count: int) -> List[List[int]]:
-    """Executor and program of each task, as the programs said."""
+    """Executor and program of each task, as the programs printed them."""
     found = until(
         lambda: len(lines := [x for x in wreck.logs() if x.endswith("\n")]) == count and lines,
         "both programs",
@@ -73,7 +73,7 @@ def test_the_last_master_is_killed(tony_home: Path) -> None:
     wreck = Wreck(tony_home, one_role(TWO, 2, master=master, timeouts=timeouts))
     wreck.running(2)
     os.kill(wreck.master_pid(), signal.SIGKILL)
-    # Nobody asks for anything, and yet it goes.
+    # No command runs, and yet it goes.
     wreck.clears_away()
     until(lambda: len(belonging_to(wreck.app_id)) == 0, "the executors to end by themselves")
     # Who reads history alone hears of it, too.
@@ -163,7 +163,7 @@ def test_a_disk_that_is_full_for_logs_state_and_working_folder(small: Path) -> N
     master = MasterSpec(user_retries=0, infrastructure_retries=0, max_attempts=1)
     wreck = Wreck(small, one_role(FILL, master=master, timeouts=timeouts))
     reasons = wreck.ends(AppState.FAILED)
-    # The master's own word, or the executor's of its program: whoever is the first to need room.
+    # The master's own error, or the executor's: the first that needs room reports it.
     assert "free some space" in reasons or "no space is left on the node's disk" in reasons, reasons
 
 

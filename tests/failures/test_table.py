@@ -10,7 +10,7 @@ from tests.conftest import CHECKOUT
 
 
 def rows() -> List[List[str]]:
-    """The cells of each row: what fails, what is said, the tests, on what they try it."""
+    """The cells of each row: what fails, what TonY reports, the tests, on what they try it."""
     text = (CHECKOUT / "docs" / "failures.md").read_text()
     table = text.split("## Everything that was tried")[1].splitlines()
     found = [line.strip("| ").split(" | ") for line in table if line.startswith("| ")]

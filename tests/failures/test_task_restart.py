@@ -52,7 +52,7 @@ def programs_started(wreck: Wreck, count: int) -> Dict[int, List[Try]]:
 
 
 def two_that_wait(tony_home: Path, folder: Path) -> Tuple[Wreck, Path, Dict[int, List[Try]]]:
-    """A job whose two programs have said which they are, and end when a file is there."""
+    """A job whose two programs have printed which they are, and end when a file is there."""
     go = folder / "go"
     wreck = Wreck(
         tony_home, restarting_job(f"{PRINTS_ITSELF}; until [ -e {go} ]; do sleep 0.05; done")
@@ -106,7 +106,7 @@ def test_gang_tasks_restart_at_their_known_address_or_not_at_all(
     wreck.running(3)
 
     def tries(count: int) -> Dict[str, List[str]]:
-        """Role -> what each of its programs said."""
+        """Role -> what each of its programs printed."""
 
         def look() -> List[str]:
             lines = [line for text in wreck.logs() for line in text.splitlines(keepends=True)]

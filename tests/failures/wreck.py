@@ -27,12 +27,12 @@ def until(true: Callable[[], Any], what: str) -> Any:
         found = true()
         if found:
             return found
-        assert time.monotonic() < end, f"waited in vain for {what}"
+        assert time.monotonic() < end, f"timed out waiting for {what}"
         time.sleep(0.02)
 
 
 def belonging_to(app_id: str) -> List[int]:
-    """The processes that have an application's name in their environment, whoever's they are."""
+    """The processes that have an application's name in their environment, of any user."""
     found: List[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -95,7 +95,7 @@ class Wreck(Submitted):
         self.clears_away()
 
     def clears_away(self) -> None:
-        """What is not for the time after its end goes, whoever asks for it, or nobody."""
+        """What is not for the time after its end goes, with or without a command that asks."""
         lease = os.path.join(Store(self.home.root).leases, f"{self.app_id}.json")
         gone: List[str] = [self.folder.job, self.folder.secret, lease]
         for name in self.folder.container_ids():

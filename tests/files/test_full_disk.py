@@ -38,7 +38,7 @@ def full(tmp_path: Path) -> Iterator[Path]:
         capture_output=True,
     )
     if done.returncode:
-        pytest.skip("this machine lets nobody mount a small disk")
+        pytest.skip("this machine does not allow mounting a small disk")
     with open(folder / "filler", "wb", buffering=0) as filler:
         try:
             while True:

@@ -74,7 +74,7 @@ class Mesh:
         self.rank, self.size = rank, size
         self._others: Dict[int, socket.socket] = {}
         store = Rendezvous(scope)
-        self.stale = store.get(rank)  # nobody but this rank puts it
+        self.stale = store.get(rank)  # only this rank puts it
         interface = "127.0.0.1" if os.environ.get("HOROVOD_GLOO_IFACE") == "lo" else ""
         with socket.create_server((interface, 0)) as listener:
             listener.settimeout(_PATIENCE_S)

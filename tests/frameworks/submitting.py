@@ -63,7 +63,7 @@ class Submitted:
             time.sleep(0.05)
 
     def ends(self, code: int, seconds: float = 180) -> str:
-        """The job ends with this exit code; what the client said."""
+        """Waits for the job's end with this exit code; returns the client's output."""
         try:
             found = self.process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Horovod: who is which rank, and what it is told."""
+"""Horovod: ranks and their variables."""
 
 from __future__ import annotations
 

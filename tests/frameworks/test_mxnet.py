@@ -1,4 +1,4 @@
-"""MXNet: who is told what, and what is refused."""
+"""MXNet: the variables of each role, and what is refused."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_who_never_comes_is_named(failures: Failures) -> None:
     service = PmiService(tasks, ServiceContext("127.0.0.1", failures), 0.2)
     try:
         time.sleep(0.4)
-        assert failures.reported == []  # nobody waits for anybody yet
+        assert failures.reported == []  # no rank waits for another yet
         rank = _Rank(service)
         rank.begin(_ids(service)[1])
         reason, task, code = failures.first()

@@ -1,4 +1,4 @@
-"""Ray: what a node is told, and what the program makes of it."""
+"""Ray: the variables of a node, and what the program makes of them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 @pytest.fixture
 def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tuple[socket.socket, str]]:
-    """Somebody who answers at the head's port."""
+    """A server that answers at the head's port."""
     with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
         yield server, f"127.0.0.1:{server.getsockname()[1]}"
 

@@ -109,7 +109,7 @@ def test_one_world_after_another(ranks: Callable[[int], _Ranks]) -> None:
 def test_abort_is_reported_and_no_rank_succeeds(ranks: Callable[[int], _Ranks]) -> None:
     world = ranks(2)
     world.start(_ABORT)
-    # MPI_Abort returns, and the rank then waits in MPI_Finalize for whoever kills it.
+    # MPI_Abort returns, and the rank then waits in MPI_Finalize until it is killed.
     for process in world.processes:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(3)

@@ -85,7 +85,7 @@ def test_it_goes_on_from_its_checkpoint_when_a_process_is_killed(
     first = [line["step"] for line in lines if line["session"] == 0]
     second = [line["step"] for line in lines if line["session"] == 1]
     assert first == list(range(len(first)))
-    # The last step told may have been cut off before its checkpoint was there.
+    # The last reported step may have been cut off before its checkpoint was there.
     whole = len(first) // _EVERY * _EVERY
     may_be = {whole} if len(first) % _EVERY else {whole, whole - _EVERY}
     assert second[0] in may_be, f"session 0 did {len(first)} steps"

@@ -1,4 +1,4 @@
-"""XGBoost and LightGBM: what a worker is told, and what the program makes of it."""
+"""XGBoost and LightGBM: the variables of a worker, and what the program makes of them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def environments(framework: str, made: Any) -> List[Dict[str, str]]:
 
 @pytest.fixture
 def set_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """``told(NAME="value")``: this process as a task with these variables."""
+    """``set_variables(NAME="value")``: this process as a task with these variables."""
     for name in list(os.environ):
         if name.startswith(("DMLC_", "TONY_XGBOOST_", "TONY_LIGHTGBM_")):
             monkeypatch.delenv(name)

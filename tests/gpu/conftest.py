@@ -101,7 +101,7 @@ def soon(true: Callable[[], Any], what: str, seconds: float = 60) -> Any:
         found = true()
         if found:
             return found
-        assert time.monotonic() < end, f"waited in vain for {what}"
+        assert time.monotonic() < end, f"timed out waiting for {what}"
         time.sleep(0.02)
 
 

@@ -81,8 +81,8 @@ def liar(folder: Path, times: int = 1000) -> Path:
     program = folder / "nvidia-smi"
     program.write_text(
         "#!/bin/sh\n"
-        f'if [ "$1" = -L ] && [ "$(cat {folder}/told 2>/dev/null | wc -l)" -lt {times} ]; then\n'
-        f"  echo told >> {folder}/told\n"
+        f'if [ "$1" = -L ] && [ "$(cat {folder}/asked 2>/dev/null | wc -l)" -lt {times} ]; then\n'
+        f"  echo asked >> {folder}/asked\n"
         f"  echo 'GPU 0: NVIDIA (UUID: {NO_GPU})'\n"
         "  exit 0\n"
         "fi\n"
@@ -126,4 +126,4 @@ def test_without_the_check_the_program_starts(
     job = submit("seen.py", params="torch", conf=given)
     job.ends(0)
     assert job.seen()["available"]
-    assert not (tmp_path / "told").exists()
+    assert not (tmp_path / "asked").exists()

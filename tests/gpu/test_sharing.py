@@ -48,7 +48,7 @@ def test_doctor_names_who_is_on_them(submit: Callable[..., GpuJob]) -> None:
     job = submit("grind.py", params="256")
     job.until("work on the GPU", lambda: job.lines("grinding"))
     pid = int(job.lines("grinding")[0].split()[1])
-    found = soon(lambda: [x for x in [doctor()] if str(pid) in x["said"]], f"{pid} to be told")
+    found = soon(lambda: [x for x in [doctor()] if str(pid) in x["said"]], f"{pid} in the report")
     assert found[0]["verdict"] == "note"
 
 

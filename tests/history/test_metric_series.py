@@ -49,7 +49,7 @@ def test_shapes() -> None:
         "task": {"worker:0": {"loss": [[1.235, 0.5], [2.0, 0.25]], "rss_mb": [[2.0, 3.0]]}},
         "latest": {"worker:0": {"loss": 0.25, "rss_mb": 3.0}},
     }
-    assert store.latest("nobody") == {}
+    assert store.latest("unknown") == {}
 
 
 def test_all_series_share_one_budget() -> None:

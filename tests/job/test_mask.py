@@ -95,7 +95,7 @@ def test_masking_twice_is_masking_once(text: str) -> None:
 def test_masking_long_text_takes_no_time(piece: str) -> None:
     started = time.process_time()
     mask_text(piece * (20_000 // len(piece)))
-    assert time.process_time() - started < 5  # of the processor, whoever else uses it
+    assert time.process_time() - started < 5  # of the processor, whatever else uses it
 
 
 def test_a_printed_problem_is_masked() -> None:

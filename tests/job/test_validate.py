@@ -297,7 +297,7 @@ def test_missing_local_files() -> None:
         "tony.worker.resources": "gone2",
         "tony.am.resources": "/gone3",
     }
-    made = job(keys, src_dir="src", python_venv="http://h/v.zip", hdfs_classpath="/nobody/minds")
+    made = job(keys, src_dir="src", python_venv="http://h/v.zip", hdfs_classpath="/any/path")
     asked = {"/there"}
     assert [str(problem) for problem in missing_sources(made, asked.__contains__)] == [
         f"--src_dir: tony.client.src-dir: {CWD}/src does not exist"

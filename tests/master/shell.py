@@ -60,7 +60,7 @@ def until(what: Callable[[], Any], why: str = "it to happen") -> Any:
         found = what()
         if found:
             return found
-        assert time.monotonic() < end, f"waited in vain for {why}"
+        assert time.monotonic() < end, f"timed out waiting for {why}"
         time.sleep(0.005)
 
 

@@ -261,7 +261,7 @@ def test_what_the_master_loads_stays_small() -> None:
 
 
 class EndRequested:
-    """A master that remembers what it was told."""
+    """A master that records its calls."""
 
     def __init__(self, calls: int) -> None:
         self.reactor = Reactor()
@@ -320,8 +320,8 @@ import resource
 from tony_core.master import main
 from tony_core.master.main import open_enough_files
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 300))
-said = open_enough_files(50), resource.getrlimit(resource.RLIMIT_NOFILE)
-assert said == ("", (300, 300)), said
+limits = open_enough_files(50), resource.getrlimit(resource.RLIMIT_NOFILE)
+assert limits == ("", (300, 300)), limits
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 300))
 main.OTHER_CALLERS = 20
 assert open_enough_files(10, 30) == "" and resource.getrlimit(resource.RLIMIT_NOFILE) == (260, 300)

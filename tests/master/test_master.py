@@ -40,7 +40,7 @@ ONE = Role("worker", 1, Resources(), "true")
 
 @pytest.fixture(autouse=True)
 def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The scheduler's own stop follows soon when a scripted executor is not told to go."""
+    """The scheduler's own stop follows soon when a scripted executor gets no Shutdown."""
     monkeypatch.setattr("tony_core.master.master.STOP_EXTRA_S", 0.2)
 
 
@@ -317,7 +317,7 @@ def test_the_clients_lease(tmp_path: Path) -> None:
         # A machine that stood still for so long may have let the lease end.
         assert shell.pool.finished is None or looked - began < 2.0, "each look renews it"
         for _ in range(3):
-            shell.get("/api/job")  # somebody else's look does not
+            shell.get("/api/job")  # another user's look does not
         state, text = shell.join()
     assert state is AppState.KILLED
     assert "tony.client.lease=1.5s" in text
@@ -479,7 +479,7 @@ def test_the_next_master_calls_the_executors_and_the_training_goes_on(tmp_path: 
         with Shell(tmp_path, job, pool, attempt=2) as second:
             second.executors.update(keep)
             until(lambda: second.json("/api/job")["counts"] == {"running": 2})
-            assert not pool.launched, "nobody is disturbed"
+            assert not pool.launched, "no executor is disturbed"
             assert second.json("/api/job")["attempt"] == 2
             story = second.json("/api/events")["events"]
             assert story[0]["n"] == 1, "the story goes on"

@@ -50,7 +50,7 @@ def until(what: Any, why: str) -> Any:
         found = what()
         if found:
             return found
-        assert time.monotonic() < end, f"waited in vain for {why}"
+        assert time.monotonic() < end, f"timed out waiting for {why}"
         time.sleep(0.01)
 
 
@@ -67,7 +67,7 @@ class Submitted:
         return self.scheduler.status(self.app_id)
 
     def get(self, path: str) -> Any:
-        """JSON of the page; None while nobody answers."""
+        """JSON of the page; None while no server answers."""
         url = self.status().page_url
         if not url:
             return None

@@ -185,7 +185,7 @@ def test_a_command_gets_its_whole_grace(tmp_path: Path) -> None:
         made = running.do(lambda: Preprocess(running.reactor, words, lambda *outcome: None))
         until((tmp_path / "on").exists)
         running.do(made.end)
-    assert (tmp_path / "saved").exists(), "what its handler starts is not told to end"
+    assert (tmp_path / "saved").exists(), "what its handler starts is not stopped"
 
 
 def test_a_stopped_process_is_ended_within_the_grace(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_sidecar_is_tried_again_until_it_is_given_up(tmp_path: Path) -> None:
             sidecar.wait_for(Start, number)
             sidecar.send_messages(Running(0, number, restart=again))
             ended = Ended(0, number, stderr_tail=[f"try {number}"], restart=again)
-            sidecar.send_messages(ended, ended)  # said twice, and judged once
+            sidecar.send_messages(ended, ended)  # sent twice, and judged once
             sidecar.wait_for(Acknowledge, 2 * number)
         until(lambda: shell.story("sidecar-given-up"), "the end of the tries")
         (given_up,) = shell.story("sidecar-given-up")

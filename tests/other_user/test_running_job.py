@@ -122,15 +122,15 @@ def call(port):
     sock.connect(("127.0.0.1", port))
     return sock
 for port in ports:
-    said = b""
+    data = b""
     for words in WORDS:
         try:
             with call(port) as sock:
                 sock.sendall(words)
-                said += sock.recv(65536)
+                data += sock.recv(65536)
         except OSError:
             pass
-    answers[port] = said.decode("latin-1")
+    answers[port] = data.decode("latin-1")
 held = []
 for port in ports:  # silence, and a byte now and then
     for number in range(80):
@@ -206,7 +206,7 @@ def job(
 
 
 def marks_of(submitted: Submitted) -> List[str]:
-    """What nobody else may see."""
+    """What no other user may see."""
     folder = Path(submitted.folder.path)
     files = [Path(submitted.folder.secret), *folder.glob("containers/*/secret")]
     return [MARK, *(unpack_key(path.read_bytes()).secret.hex() for path in files)]

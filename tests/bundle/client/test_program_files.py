@@ -1,4 +1,4 @@
-"""A program that no task would find is told at submit; what may be found is never refused."""
+"""A program that no task would find is reported at submit; what may be found is never refused."""
 
 from __future__ import annotations
 

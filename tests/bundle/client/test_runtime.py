@@ -134,7 +134,7 @@ def test_the_nodes_python_gets_its_own_bytecode(
     assert python is not None and python.tag == "cpython-" + version.replace(".", "")
     cache.save()
     with monkeypatch.context() as patch:
-        patch.setattr(subprocess, "run", None)  # it is remembered: nobody is asked again
+        patch.setattr(subprocess, "run", None)  # it is cached: no Python is asked again
         assert PythonCache(str(tmp_path)).inspect(path) == python
     both, _ = runtimes.describe(None, (Python.running(), python))
     ours, _ = runtimes.describe(None, (Python.running(),))

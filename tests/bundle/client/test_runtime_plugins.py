@@ -126,7 +126,7 @@ def test_a_scheduler_brings_its_masters_side(
     plugin = schedulers.plugin_of("mine")
     assert plugin is not None and plugin.target == "mine_s.pool:open_master"
     assert schedulers.plugin_of("local") is None
-    assert schedulers.plugin_of("nobody") is None
+    assert schedulers.plugin_of("unknown") is None
     with pytest.raises(SchedulerError, match=r"has no master's side.*group tony\.pools"):
         schedulers.plugin_of("half")
     target = runtime_with([plugin], tmp_path / "runtime")

@@ -191,7 +191,7 @@ def test_what_is_damaged_goes_unless_a_lease_names_it(
     assert kept == {A: ["application_1_1"]}
     assert cluster.names("store/trash") == []
     assert sorted(store.names(store.objects)) == [A, C]
-    # An ended application's lease keeps nothing, though nobody gave it back.
+    # An ended application's lease keeps nothing, though it was never released.
     assert remove_damaged(store, store.verify_all(), ended=lambda app_id: True) == {}
     assert store.names(store.objects) == [C]
 
@@ -226,7 +226,7 @@ def test_two_submits_of_the_same_object(store: RemoteStore, cluster: FakeCluster
 
 
 def test_submits_and_collectors_race(store: RemoteStore, cluster: FakeCluster) -> None:
-    """With real threads: while a job "runs", what it was told of its files stays true."""
+    """With real threads: while a job "runs", what was announced of its files stays true."""
     wrong: List[str] = []
     running = set()
     stop = threading.Event()

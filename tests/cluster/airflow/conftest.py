@@ -52,7 +52,7 @@ def airflow(
 def training(
     airflow: Airflow, hadoop: GetHadoop, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Training]]:
-    """``training(dag_id, **conf)``: a run of a DAG whose task trains until it is told to stop."""
+    """``training(dag_id, **conf)``: a run of a DAG whose task trains until it is stopped."""
     request.node.stash[_AIRFLOW] = airflow
     airflow.heal()
     cluster = hadoop(*FEATURES)
@@ -78,7 +78,7 @@ def cluster(hadoop: GetHadoop) -> Hadoop:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With what Airflow's components said, when a test failed."""
+    """With the output of Airflow's components, when a test failed."""
     report = yield
     standing = item.stash.get(_AIRFLOW, None)
     if report.failed and standing is not None:

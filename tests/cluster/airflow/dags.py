@@ -57,7 +57,7 @@ SAID = {
     "retry_delay": timedelta(seconds=1),
 }
 WRONG = {
-    "no_connection": {"tony_conn_id": "nobody_made_it"},
+    "no_connection": {"tony_conn_id": "unknown_connection"},
     "no_venv": {"python_venv": "/nowhere/venv"},
     "no_source": {"src_dir": "/nowhere/src"},
     "bad_key": {"conf": {"tony.worker.memory": "plenty"}},
@@ -91,7 +91,7 @@ for how, deferrable in (("shown", False), ("shown_deferred", True)):
 '''
 
 SECRETS = '''
-"""A job that is told a secret, and says it aloud where it fails."""
+"""A job that gets a secret, and prints it where it fails."""
 
 from airflow.sdk import DAG
 from tony_airflow.operators.tony import TonyOperator

@@ -151,7 +151,7 @@ def _until(moment: float) -> None:
 
 
 def _goes_on(airflow: Airflow, one: Training, old: set[str]) -> None:
-    """Somebody waits for its one job, whose program runs."""
+    """A task waits for its one job, whose program runs."""
 
     def look() -> str:
         if one.state() == "deleted":

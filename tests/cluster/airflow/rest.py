@@ -36,7 +36,7 @@ class Rest:
         self._session.close()
 
     def call(self, method: str, path: str, **more: Any) -> Any:
-        """The JSON of an answer; what is refused is said in full."""
+        """The JSON of an answer; a refusal is an error with its whole text."""
         self._log_in()
         url = f"{self._url}/api/v2/{path}"
         answer = self._session.request(method, url, timeout=ANSWER_S, **more)
@@ -131,7 +131,7 @@ class Rest:
         )
 
     def log(self, place: Place, number: int = 1) -> str:
-        """What a try of it said, as the UI shows it."""
+        """A try's log, as the UI shows it."""
         try:
             answer = self.call(
                 "GET",

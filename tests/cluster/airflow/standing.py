@@ -256,7 +256,7 @@ class Airflow(Daemons):
 
 
 def _kill(pids: List[int]) -> None:
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # nobody lives to tell of another's end
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # no process can report another's end
         for pid in pids:
             try:
                 os.kill(pid, number)

@@ -97,7 +97,7 @@ def test_the_task_s_process_dies(airflow: Airflow, training: Train) -> None:
         airflow.kill_worker(one.task()["id"], task_only=True)
     again.wait("running", tries=2)
     last.wait("failed")
-    # Nobody is there to end the job: it ends by itself when nobody has asked for a while.
+    # No process is left to end the job: it ends by itself when no client has asked for a while.
     assert last.gone(lost)[lost] != "SUCCEEDED"
     assert again.goes_on(app_id)
     again.over()
@@ -157,7 +157,7 @@ def test_the_scheduler_restarts(airflow: Airflow, training: Train) -> None:
 
 @pytest.mark.nightly
 def test_the_scheduler_dies_and_its_workers_do_not(airflow: Airflow, training: Train) -> None:
-    # Airflow takes their tasks for orphaned, and runs them again: the old try is told to end.
+    # Airflow takes their tasks for orphaned, and runs them again: the old try is stopped.
     (one,) = train(training, "sync_retried")
     app_id = one.trains()
     old = one.task()["id"]
@@ -219,7 +219,7 @@ def test_a_retry(training: Train) -> None:
 
 
 HOPELESS = {
-    "no_connection": "nobody_made_it",
+    "no_connection": "unknown_connection",
     "no_venv": "/nowhere/venv",
     "no_source": "/nowhere/src",
     "bad_key": "tony.worker.memory",

@@ -175,7 +175,7 @@ class Training:
     def wait_for_words(self, words: str) -> str:
         """The log once these words stand in it: its end comes a moment after the task's state."""
         found: str = wait_for(
-            self.log, lambda log: words in log, lambda log: f"not said: {words}\n{log}"
+            self.log, lambda log: words in log, lambda log: f"not in the log: {words}\n{log}"
         )
         return found
 

@@ -141,7 +141,7 @@ class Run:
             log = self.log(job, attempt)
             if text in log:
                 return log
-            assert not over, f"ended before it said {text!r}\n{self.story()}"
+            assert not over, f"ended before its log had {text!r}\n{self.story()}"
             return ""
 
         return str(until(look, f"{text!r} in the log"))
@@ -319,7 +319,7 @@ class Flows:
     def gone(self, app_id: str, seconds: float = WITHIN) -> Dict[str, Any]:
         """Waits until an application has ended; its status.
 
-        Whoever asks a master is a client that it hears of: so this looks elsewhere.
+        A request to the master would renew the client's lease: so this reads a file.
         """
 
         def ended() -> bool:

@@ -79,7 +79,7 @@ def server_jars(cache: Optional[Path] = None) -> ServerJars:
 
 def _make(made: ServerJars, parent: Path) -> None:
     for left in parent.glob(f"{made.folder.name}.new-*"):
-        shutil.rmtree(left, ignore_errors=True)  # of somebody who was killed: we hold the lock
+        shutil.rmtree(left, ignore_errors=True)  # of a process that was killed: we hold the lock
     scratch = Path(tempfile.mkdtemp(prefix=f"{made.folder.name}.new-", dir=parent))
     try:
         print(f"azkaban: fetching {VERSION} into {made.folder}", file=sys.stderr, flush=True)

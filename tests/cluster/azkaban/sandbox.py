@@ -95,7 +95,7 @@ def _up(options: argparse.Namespace) -> None:
 
 def _first(client: Server) -> None:
     """The flow that a newcomer is shown."""
-    client.create("first", "A first distributed training, and a job that uses what it told")
+    client.create("first", "A first distributed training, and a job that uses its result")
     client.upload("first", pack([FIRST]))
     execid = client.run("first", FLOW)
     print(f"its flow:  {client.url}/executor?execid={execid}", flush=True)

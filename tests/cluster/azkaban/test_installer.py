@@ -27,7 +27,7 @@ def test_install_upgrade_remove(azkaban_servers: Servers, tmp_path: Path) -> Non
     with Azkaban.up(tmp_path / "server", jars=azkaban_servers.jars) as server:
         flows = Flows(server, tmp_path / "flows")
         where = ("--plugin-dir", str(server.plugins))
-        other = server.plugins / "other"  # somebody else's job type, which stays as it is
+        other = server.plugins / "other"  # another job type, which stays as it is
         other.mkdir()
         (other / "private.properties").write_text("jobtype.class=azkaban.jobExecutor.ProcessJob\n")
         before = files_in(server.plugins)

@@ -92,7 +92,7 @@ def test_cancelled_while_it_submits(both: Both) -> None:
 
 
 def test_cancelled_while_accepted(both: Both) -> None:
-    """A queue with room for one master, which is somebody else's."""
+    """A queue with room for one master, which another user's job has."""
     flows, cluster = both
     other = flows.one("sleep 600", **{"tony.yarn.queue": "tiny"})
     cluster.wait_for(other.app_id(), ("RUNNING",), 120)
@@ -181,7 +181,7 @@ def test_ten_at_once(both: Both) -> None:
 
 
 def test_a_job_cannot_name_another_cluster(both: Both) -> None:
-    """Which one it is, the administrator has said."""
+    """The administrator sets which one it is."""
     flows, cluster = both
     run = flows.one("true", **{"env.HADOOP_CONF_DIR": "/nonexistent"}).ends()
     assert cluster.application(run.app_id())["finalStatus"] == "SUCCEEDED"

@@ -135,7 +135,7 @@ class FakeYarn:
         self.conf_dir.mkdir(parents=True, exist_ok=True)
         protection = {"auth": "authentication", "auth-int": "integrity", "auth-conf": "privacy"}
         core = {
-            "fs.defaultFS": "hdfs://127.0.0.1:1",  # nobody speaks RPC there
+            "fs.defaultFS": "hdfs://127.0.0.1:1",  # no server speaks RPC there
             "hadoop.rpc.protection": protection[self._qop],
         }
         rm = "yarn.resourcemanager"

@@ -1,7 +1,7 @@
 """A pool on a fake YARN, driven as a master drives it, with a look at both sides' books.
 
-:class:`Driver` launches what it is given at once (unless told otherwise), keeps every event, and
-checks what must hold whatever went wrong: nothing is launched twice, each end is said once,
+:class:`Driver` launches what it is given at once (by default), keeps every event, and
+checks what must hold whatever went wrong: nothing is launched twice, each end is reported once,
 what the master holds is what the ResourceManager counts, and nothing is left in the end.
 """
 
@@ -206,11 +206,11 @@ class Driver:
     # ---------------------------------------------------------------- what must hold
 
     def check(self) -> None:
-        """Nothing was launched twice, no end was said twice, no start after it."""
+        """Nothing was launched twice, no end was reported twice, no start after it."""
         twice = [one for one, n in Counter(map(str, self.yarn.started())).items() if n > 1]
         assert twice == [], f"launched twice: {twice}"
         ends = Counter(one.container_id for one in self.events_of(container_pool.Completed))
-        assert [one for one, n in ends.items() if n > 1] == [], "an end was said twice"
+        assert [one for one, n in ends.items() if n > 1] == [], "an end was reported twice"
         given = Counter(
             c.id for one in self.events_of(container_pool.Allocated) for c in one.containers
         )
@@ -232,7 +232,7 @@ class Driver:
         self.check()
 
     def reported(self) -> None:
-        """The nodes have told the ResourceManager what they run: from then on it is kept."""
+        """The ResourceManager knows from the nodes what they run: from then on it is kept."""
         self.wait(
             lambda: all(one.state == "RUNNING" for one in self.yarn.live()), "the nodes' reports"
         )

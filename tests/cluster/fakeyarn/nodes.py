@@ -1,6 +1,6 @@
 """The fake's NodeManagers: ContainerManagementProtocol, and what each of them runs.
 
-A container is *simulated* (it runs from its start until somebody ends it) or *real*
+A container is *simulated* (it runs from its start until it is stopped) or *real*
 (``processes.py``). A NodeManager tells the ResourceManager what it knows at its heartbeat, and
 not before; while the ResourceManager is away it keeps its ends.
 """
@@ -247,7 +247,7 @@ class NodeManager:
     # ---------------------------------------------------------------- ends
 
     def kill(self, container: ContainerId, status: int, why: str) -> None:
-        """TERM now, KILL a little later; what the ResourceManager is told of it."""
+        """TERM now, KILL a little later; the status that the ResourceManager gets."""
         one = self.running.get(container)
         if one is None or one.killed is not None:
             return

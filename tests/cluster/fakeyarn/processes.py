@@ -2,7 +2,7 @@
 NodeManager does it.
 
 The environment is written into the script without quoting, the group gets TERM and 250 ms later
-KILL, and nobody else is looked after: what left the group lives on. Memory is that of the
+KILL, and no other process is ended: what left the group lives on. Memory is that of the
 process and all its descendants.
 """
 

@@ -6,7 +6,7 @@ Those that a master notices:
   at a named host takes one off all three, one at a named rack off two, any other off ``*``.
   Nothing is granted under a key whose ``*`` is used up.
 * In one heartbeat a node gives up to a hundred containers to asks that name it or its rack, but
-  ends with the first that it gives to somebody who asked for another place, or for any.
+  ends with the first that it gives to an ask for another place, or for any.
 * A key that names places waits for them: a rack's turn comes after as many missed chances as
   there are nodes (forty at most), any other place after as many as there are containers wanted,
   scaled by the share of the cluster's places that it names. Who names none waits for nothing.

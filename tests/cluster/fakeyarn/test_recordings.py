@@ -1,4 +1,4 @@
-"""The fake against what a real cluster said: bytes that were recorded, and shapes of answers."""
+"""The fake against a real cluster's answers: bytes that were recorded, and shapes of answers."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_its_answers_equal_the_recording_byte_by_byte(name: str) -> None:
 
 
 def differences(shapes: Shapes) -> Dict[str, List[str]]:
-    """From what the real cluster said."""
+    """From the real cluster's answers."""
     wanted: Shapes = json.loads(SHAPES.read_text())
     return {
         name: [

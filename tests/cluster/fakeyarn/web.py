@@ -1,7 +1,7 @@
 """The fake's web servers, all behind one port: WebHDFS over a folder, and logs of containers.
 
-Of WebHDFS there is what ``tony_core/files`` asks for, NameNode and DataNode in one; nobody is
-refused anything. Logs come as a NodeManager's web service gives them while their application
+Of WebHDFS there is what ``tony_core/files`` asks for, NameNode and DataNode in one; no user
+is refused. Logs come as a NodeManager's web service gives them while their application
 runs, and from what stands for the log server at any time.
 """
 

@@ -59,7 +59,7 @@ def _name_nodes(plan: Plan) -> None:
             # A DataNode that closes a small file too soon asks again after so many ms, not 400.
             "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "20",
             "dfs.namenode.datanode.registration.ip-hostname-check": "false",
-            # Nobody minds if a power cut takes a test's file system with it.
+            # A power cut may take a test's file system with it.
             "dfs.namenode.edits.noeditlogchannelflush": "true",
         }
     )
@@ -200,7 +200,7 @@ def _node_manager(plan: Plan, index: int) -> None:
             "yarn.nodemanager.resource.memory-mb": str(NODE_MEMORY_MB),
             "yarn.nodemanager.resource.cpu-vcores": str(NODE_VCORES),
             "yarn.nodemanager.vmem-check-enabled": "false",
-            # Or else nobody looks at memory: it is taken for the control groups' business.
+            # Otherwise the NodeManager leaves memory to control groups and checks none.
             "yarn.nodemanager.resource.memory.enforced": "false",
             "yarn.nodemanager.disk-health-checker.enable": "false",
         }

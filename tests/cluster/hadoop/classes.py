@@ -3,7 +3,7 @@
 Java can keep classes as it has read and checked them (class data sharing). One archive serves
 all daemons and tools of a version; it lies beside the jars as ``KEY.classes-STATE-SIZE.jsa``,
 where STATE stands for the very jars and the very Java it was made of: after a change to either
-nobody finds it. What Java makes of an archive that it cannot use is a start as without one.
+no daemon finds it. What Java makes of an archive that it cannot use is a start as without one.
 
 Java wants the class path of an archive to be the beginning of the one that it is given, with no
 folder in it: so the jars come first, and what a cluster adds to them comes after. No jar
@@ -94,7 +94,7 @@ def _make(distribution: Distribution) -> Path:
     parent = distribution.folder.parent
     prefix = f"{distribution.folder.name}.classes-new-"
     for left in parent.glob(f"{prefix}*"):
-        shutil.rmtree(left, ignore_errors=True)  # of somebody who was killed: we hold the lock
+        shutil.rmtree(left, ignore_errors=True)  # of a process that was killed: we hold the lock
     for old in parent.glob(f"{distribution.folder.name}.classes-*.jsa"):
         old.unlink()  # of other jars, of another Java, or damaged
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))

@@ -315,7 +315,7 @@ class Hadoop(Daemons):
     def applications(self, states: str = "") -> List[Dict[str, Any]]:
         """All of them, or those in the states (separated by commas)."""
         query = f"&states={states}" if states else ""
-        # By name: with ACLs, somebody unknown is shown half of it.
+        # By name: with ACLs, an unknown user is shown half of it.
         url = f"{self.rm_url}/ws/v1/cluster/apps?user.name={self.user}{query}"
         found = call("GET", url)["apps"]
         return list((found or {}).get("app", ()))

@@ -169,7 +169,7 @@ def nm_recovery(plan: Plan) -> None:
 @_feature()
 def queues(plan: Plan) -> None:
     """Queues default, ml (of train, and of eval, where one user gets no more than the share), tiny
-    (a tenth, 1 master, 2 applications), closed (stopped), private (for nobody), with ACLs."""
+    (a tenth, 1 master, 2 applications), closed (stopped), private (for no user), with ACLs."""
     plan.site("yarn-site").update(
         {"yarn.acl.enable": "true", "yarn.admin.acl": "yarn-admin"},
     )
@@ -250,7 +250,7 @@ def preemption(plan: Plan) -> None:
     """A queue takes back its share of the memory from others within some seconds.
 
     Of the memory alone: by dominant shares YARN would first give away what there is too much
-    of (here cores), memory with it, and then find nobody over his share. With GPUs
+    of (here cores), memory with it, and then find no queue over its share. With GPUs
     there, a ResourceManager refuses to: then it stays at dominant shares.
     """
     monitor = "yarn.resourcemanager.monitor.capacity.preemption"

@@ -201,7 +201,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def _make(made: Distribution, parent: Path) -> None:
     for left in parent.glob(f"{made.folder.name}.new-*"):
-        shutil.rmtree(left, ignore_errors=True)  # of somebody who was killed: we hold the lock
+        shutil.rmtree(left, ignore_errors=True)  # of a process that was killed: we hold the lock
     scratch = Path(tempfile.mkdtemp(prefix=f"{made.folder.name}.new-", dir=parent))
     try:
         print(f"hadoop: fetching {made.version} into {made.folder}", file=sys.stderr, flush=True)
@@ -256,7 +256,7 @@ def _format(made: Distribution) -> None:
 def run(
     command: List[str], limit: float, what: str, folder: Path, environment: dict[str, str]
 ) -> None:
-    """A program to its end; what it said when it fails, and its name when it takes too long."""
+    """Runs a program to its end; an error has its output, or its name when it took too long."""
     try:
         done = subprocess.run(
             command,

@@ -50,7 +50,7 @@ _WEB_APP = '<web-app xmlns="http://java.sun.com/xml/ns/javaee" version="2.5"></w
 
 class Ports:
     """Free ports, kept free: a bound socket that never listens lets only those in that reuse
-    addresses, as Java's servers do, so that nobody takes the port before its daemon starts or
+    addresses, as Java's servers do, so that no process takes the port before its daemon starts or
     while it restarts."""
 
     def __init__(self) -> None:

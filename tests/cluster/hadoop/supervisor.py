@@ -1,19 +1,19 @@
 """The process that keeps a cluster's daemons, and ends all of them whatever happens.
 
-Two processes, started as ``python -I -S supervisor.py FOLDER LIFELINE``, no child of whoever
-asked for the cluster:
+Two processes, started as ``python -I -S supervisor.py FOLDER LIFELINE``, neither a child of the
+process that asked for the cluster:
 
 * The **guardian** adopts every orphan below it (PR_SET_CHILD_SUBREAPER), so that no container
   escapes by a process group or a session of its own. It waits for the supervisor, and once
   that is gone, for whatever reason, it kills everything below itself.
 * The **supervisor**, its child, starts the daemons of cluster.json, those with ``later`` only when
   it is asked to, and answers requests on the socket FOLDER/control, one line of JSON each. It ends
-  when told to, at SIGTERM, or when the lifeline breaks: a pipe whose other end the test process
+  on request, at SIGTERM, or when the lifeline breaks: a pipe whose other end the test process
   holds and which the kernel closes when that is killed. The lifeline is -1 for a cluster that
   outlives its maker.
 
 Either of them killed with -9 takes the daemons along: they die with the supervisor
-(PR_SET_PDEATHSIG), and the supervisor is told when the guardian dies. What is then left, the
+(PR_SET_PDEATHSIG), and the supervisor gets a signal when the guardian dies. What is then left, the
 containers, is found by its working folder (``processes_in``).
 
 Data and logs stay; the folder is for its maker to remove. Linux only, standard library only.
@@ -73,7 +73,7 @@ def descendants(root: int) -> Set[int]:
     """The processes below one, itself not among them.
 
     The way leads through zombies: of a killed JVM the first thread is one while others are
-    still ending, and until the last has, its children are below it and nobody else.
+    still ending, and until the last has, its children are below it and no other.
     """
     children: Dict[int, List[int]] = {}
     for pid, parent in parents(zombies=True).items():
@@ -111,7 +111,7 @@ def processes_in(folder: Path) -> Set[int]:
 def kill_all(find: Callable[[], Iterable[int]], limit: float = KILL_S) -> None:
     """Kills what is found until nothing is: who is being killed may be starting others.
 
-    All at one moment, as when the power goes: nobody lives to tell of another's end.
+    All at one moment, as when the power goes: no process outlives another to report its end.
     """
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
@@ -162,7 +162,7 @@ class Supervisor:
         self._over = False
 
     def run(self) -> None:
-        """Until told to end; the daemons still run then, and the guardian ends them."""
+        """Until a request to end; the daemons still run then, and the guardian ends them."""
         awake, wake = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(awake, False)
@@ -298,7 +298,7 @@ def guard(folder: Path, lifeline: int) -> None:
         _die_with_parent(signal.SIGTERM, us)
         Supervisor(folder, lifeline).run()
         if os.getppid() != us:
-            # Nobody is left to end the daemons but us, and their containers are not below us.
+            # Only this process is left to end the daemons, and their containers are not below us.
             kill_all(lambda: descendants(os.getpid()))
             kill_all(lambda: processes_in(folder / "data"))
         return

@@ -1,4 +1,4 @@
-"""The example as somebody has it who copied it: a folder of DAGs, an Airflow, a cluster."""
+"""The example as a user has it who copied it: a folder of DAGs, an Airflow, a cluster."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def environment(cluster: Hadoop, dags: Path) -> Dict[str, str]:
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         # The scheduler would have a task begin before there is a server for it to call.
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
-        # Nobody dies here, and with Hadoop and Spark beside it a sign of life may take its time.
+        # No process dies here, and with Hadoop and Spark beside it a heartbeat may be late.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "600",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "600",
         "HADOOP_USER_NAME": cluster.user,

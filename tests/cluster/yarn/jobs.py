@@ -75,7 +75,7 @@ class Running:
         return until(look, what, seconds)
 
     def ends(self, code: int, seconds: float = WITHIN) -> str:
-        """With this exit code; what the client said."""
+        """Waits for the end with this exit code; returns the client's output."""
         try:
             found = self.process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What executors do in YARN's containers: GPUs that nobody isolates, ends that leave nothing."""
+"""Executors in YARN's containers: GPUs that YARN does not isolate, ends that leave nothing."""
 
 from __future__ import annotations
 

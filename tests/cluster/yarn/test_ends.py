@@ -18,7 +18,7 @@ from tony_core.hadoop.site.configuration import SiteConfiguration
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 CLINGS = "setsid sh -c 'trap \"\" TERM; sleep 71300 & sleep 71301; sleep 71302' & sleep 71303"
-"""A program whose children leave its group and mind no TERM; nobody else sleeps for so long."""
+"""A program whose children leave its group and ignore TERM; no other process sleeps for so long."""
 SLEEPERS = 3  # of each, at first
 
 
@@ -99,7 +99,7 @@ SAVES = "trap 'sleep 2; echo saved; exit 0' TERM; echo up; while true; do sleep 
 
 
 def saving(tony: Tony) -> Running:
-    """A program that saves for two seconds when it is told to end."""
+    """A program that saves for two seconds on TERM."""
     conf = {
         "tony.worker.instances": 1,
         "tony.worker.memory": "64m",

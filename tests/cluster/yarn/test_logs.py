@@ -68,7 +68,7 @@ class TestLogs:
         scheduler = yarn(cluster)
         app = submit(
             cluster,
-            "for i in 0 1 2 3 4 5 6 7 8 9; do seq 1 3000; sleep 0.2; done; echo said >&2; exit 3",
+            "for i in 0 1 2 3 4 5 6 7 8 9; do seq 1 3000; sleep 0.2; done; echo done >&2; exit 3",
         )
         logs = scheduler.log_reader
         master = until(lambda: logs.list_containers(app), "a master's container")[0][1]
@@ -87,7 +87,7 @@ class TestLogs:
                 break
             found += data
         assert found == b"".join(b"%d\n" % number for number in range(1, 3001)) * 10
-        # Before it started nobody has it; from then on it is always somewhere.
+        # Before it started no server has it; from then on one always has.
         assert [text for at, text in errors if at] == []
         assert scheduler.log_reader.list_logs(app, master) == [
             "prelaunch.err",

@@ -26,7 +26,7 @@ def one(hadoop: GetHadoop, tony_on: Callable[..., Tony], monkeypatch: pytest.Mon
 
 @pytest.fixture
 def held(one: Tony) -> Iterator[Running]:
-    """A job with all the memory there is: whoever comes has to wait for its master."""
+    """A job with all the memory there is: the next job has to wait for its master."""
     assert one.cluster is not None
     over = folder_for(one, "held")
     quarter = memory(one.cluster) // 4

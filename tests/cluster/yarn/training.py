@@ -1,4 +1,4 @@
-"""A job whose programs count until they are told to stop: whatever disturbs them is seen."""
+"""A job whose programs count until they are stopped: every disturbance shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ while not os.path.exists(sys.argv[1] + "/over"):
 
 
 class Training:
-    """Workers (two) that count until told to stop."""
+    """Workers (two) that count until they are stopped."""
 
     def __init__(self, tony: Tony, workers: int = 2, **conf: Any) -> None:
         self.workers = workers
@@ -64,7 +64,7 @@ class Training:
         return lambda: all(len(lines) > before[name] + 5 for name, lines in self.lines().items())
 
     def known_as_running(self) -> bool:
-        """Whether each has counted for so long (3 s) that its node has told the ResourceManager.
+        """Whether each has counted so long (3 s) that its node has reported it to YARN.
 
         When a master dies, YARN keeps the containers that it knows to run, and ends those that it
         granted and has not heard of since.

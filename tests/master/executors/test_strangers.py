@@ -31,7 +31,7 @@ ONE = Role("worker", 1, Resources(), "true")
 
 
 class Attack:
-    """A master with one container launched and nobody in it, and connections to its port."""
+    """A master with one container launched and no executor in it, and connections to its port."""
 
     def __init__(self, shell: Shell) -> None:
         self.shell = shell
@@ -75,7 +75,7 @@ class Attack:
         return self._open.enter_context(executor_context().wrap_socket(sock))
 
     def refused(self, sock: socket.socket) -> bytes:
-        """What was said before it was hung up on us."""
+        """What arrived before the server closed the connection."""
         answer_bytes = b""
         try:
             while True:

@@ -274,8 +274,8 @@ def while_it_ends(world: World, chance: Chance) -> None:
     executor = chance.one_of(ends)
     name = executor.container.id
     if chance.number(0, 1):
-        world.report(name, Stopped(executor.story_texts[0] - 1, True))
-    elif executor.story_texts[0] == executor.session >= 0 and chance.number(0, 2) == 0:
+        world.report(name, Stopped(executor.prepared[0] - 1, True))
+    elif executor.prepared[0] == executor.session >= 0 and chance.number(0, 2) == 0:
         executor.broken = True
         world.report(name, Stopped(executor.session, False))
 

@@ -17,7 +17,7 @@ from tony_core.schedulers.container_pool import ContainerRequest
 def a_job() -> World:
     """Two workers that wait for their executors' calls."""
     world = World(job(role("worker", 2)), settle_s=0.2).begin()
-    world.queue.pop(0).do()  # granted and launched; nobody has called
+    world.queue.pop(0).do()  # granted and launched; no executor has registered
     return world
 
 

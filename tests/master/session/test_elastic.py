@@ -1,4 +1,4 @@
-"""Elastic roles: a round is a session that nobody pays for."""
+"""Elastic roles: a round is a session that no retry budget pays for."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ def added_up():
             door.listen(size)
             door.settimeout(120)
             peers = [door.accept()[0].makefile("rw") for _ in range(size - 1)]
-        said = [[int(word) for word in peer.readline().split()] for peer in peers]
-        assert all(theirs == session for theirs, _ in said), (session, said)
-        total = 1 + sum(number for _, number in said)
+        reports = [[int(word) for word in peer.readline().split()] for peer in peers]
+        assert all(theirs == session for theirs, _ in reports), (session, reports)
+        total = 1 + sum(number for _, number in reports)
         for peer in peers:
             print(total, file=peer, flush=True)
         return total
@@ -82,7 +82,7 @@ def until(what: Any, why: str) -> Any:
         found = what()
         if found:
             return found
-        assert time.monotonic() < end, f"waited in vain for {why}"
+        assert time.monotonic() < end, f"timed out waiting for {why}"
         time.sleep(0.05)
 
 

@@ -422,7 +422,7 @@ def some_journals_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "life",
+    "scenario",
     [
         gang, stages, fcfs, sidecars, servers, elastic, elastic_one_by_one,
         elastic_that_ends_small, one_by_one, restarted, all_lost, taken_over,

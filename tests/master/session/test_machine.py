@@ -790,7 +790,7 @@ def test_a_silent_executor_is_the_systems_failure_and_its_container_is_ended() -
 
 def test_a_container_that_never_ends_does_not_hold_up_the_end() -> None:
     world = world_of(role("worker")).settle()
-    world.feed(container_pool.ShutdownRequested("killed by somebody"))
+    world.feed(container_pool.ShutdownRequested("killed by ann"))
     world.queue.clear()
     world.after(60)
     assert world.outcome is AppState.KILLED
@@ -1055,7 +1055,7 @@ def test_a_takeover_goes_on_with_an_end_from_before_the_first_session() -> None:
     world.feed(container_pool.ShutdownRequested("killed by ann"))
     world.queue.clear()
     world.takeover()
-    world.do_StopContainer(c.StopContainer("c9", 0.0, "said again"))
+    world.do_StopContainer(c.StopContainer("c9", 0.0, "sent again"))
     world.settle()
     assert world.outcome is AppState.KILLED and world.machine.state.session == -1
 
@@ -1233,7 +1233,7 @@ def test_what_no_node_could_start_is_not_tried_again() -> None:
 
 
 def test_what_is_left_of_a_program_that_ran_fails_its_task() -> None:
-    """Its executor's word on the end may be lost with the master that it was said to."""
+    """Its executor's report of the end may be lost with the master that received it."""
     world = world_of(role("worker", 2), role("ps", 1, **PS), settle_s=0.0).settle()
     left = world.executor("worker:1").container.id
     world.report(left, Stopped(0, False))
@@ -1245,7 +1245,7 @@ def test_what_is_left_of_a_program_that_ran_fails_its_task() -> None:
 
 @pytest.mark.parametrize("ran_s", [0.0, 60.0])
 def test_a_program_that_never_ran_passes_no_barrier(ran_s: float) -> None:
-    """What its executor said of its end may be lost with the master that it was said to."""
+    """Its executor's report of its end may be lost with the master that received it."""
     world = world_of(role("worker", 2), role("ps", 1, **PS))
     world.queue.pop(0).do()  # the workers are granted
     executor = world.executor("worker:0")

@@ -357,7 +357,7 @@ def test_a_next_master_knows_which_try_it_is(in_place: FrozenSet[str]) -> None:
 def test_a_next_master_starts_what_was_to_come_back(in_place: FrozenSet[str]) -> None:
     world = world_of(role("worker", 2, **TASK), in_place=in_place)
     before = programs(world)
-    world.end("worker:1", 1)  # and the master dies before it has told the executor
+    world.end("worker:1", 1)  # and the master dies before it has sent the task to the executor
     world.takeover().settle()
     container = before["worker:1"][0]
     assert programs(world) == {**before, "worker:1": (container, 1)}

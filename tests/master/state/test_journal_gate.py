@@ -117,14 +117,14 @@ def test_an_end_that_the_scheduler_does_not_take_is_this_masters_error(
 
     def finish(*end: Any) -> None:
         pool.finished = end[:2]
-        raise SchedulerError("the end could not be told")
+        raise SchedulerError("the end could not be reported")
 
     pool.finish = finish  # type: ignore[method-assign]
     with Shell(tmp_path, a_job(ONE), pool, state_dir=STATE) as shell:
         (executor,) = shell.gang(1)
         shell.finish(executor)
         shell.go(executor)
-        with pytest.raises(SchedulerError, match="could not be told"):
+        with pytest.raises(SchedulerError, match="could not be reported"):
             shell.join()
         shell.error = None
 

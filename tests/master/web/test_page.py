@@ -38,7 +38,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.fixture(autouse=True)
 def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripted executors are not told to go."""
+    """Scripted executors get no Shutdown."""
     monkeypatch.setattr("tony_core.master.master.STOP_EXTRA_S", 0.1)
 
 

@@ -34,9 +34,9 @@
     async function login(event) {
       event.preventDefault();
       const words = { action: "login", username: byId("username").value };
-      const told = await ask("/", { ...words, password: byId("password").value }, "POST");
-      if (!told.error) return window.location.reload();
-      message.textContent = told.error;
+      const answer = await ask("/", { ...words, password: byId("password").value }, "POST");
+      if (!answer.error) return window.location.reload();
+      message.textContent = answer.error;
       message.style.display = "block";
     }
     byId("login-submit").addEventListener("click", login);
@@ -68,10 +68,10 @@
     async function refresh() {
       for (;;) {
         const words = { ajax: "fetchExecJobLogs", execid: execId, jobId, attempt };
-        const told = await ask("/executor", { ...words, offset, length: 50000 });
-        if (told.error || !told.length) break;
-        offset = told.offset + told.length;
-        text += told.data;
+        const answer = await ask("/executor", { ...words, offset, length: 50000 });
+        if (answer.error || !answer.length) break;
+        offset = answer.offset + answer.length;
+        text += answer.data;
       }
       linked(byId("logSection"), text);
     }
@@ -83,15 +83,15 @@
   function executionPage() {
     const words = { execid: execId };
     async function refresh() {
-      const told = await ask("/executor", { ...words, ajax: "fetchexecflow" });
-      if (told.error) return;
-      byId("flowStatus").textContent = told.status;
-      byId("submitUser").textContent = told.submitUser;
-      byId("startTime").textContent = clock(told.startTime);
-      byId("endTime").textContent = clock(told.endTime);
+      const answer = await ask("/executor", { ...words, ajax: "fetchexecflow" });
+      if (answer.error) return;
+      byId("flowStatus").textContent = answer.status;
+      byId("submitUser").textContent = answer.submitUser;
+      byId("startTime").textContent = clock(answer.startTime);
+      byId("endTime").textContent = clock(answer.endTime);
       const body = byId("executableBody");
       body.textContent = "";
-      for (const node of told.nodes.sort((a, b) => (a.startTime || 1e15) - (b.startTime || 1e15))) {
+      for (const node of answer.nodes.sort((a, b) => (a.startTime || 1e15) - (b.startTime || 1e15))) {
         const row = put(body, "tr", "");
         put(row, "td", node.id);
         put(row, "td", node.type || "");
@@ -117,9 +117,9 @@
     for (const button of document.querySelectorAll("button.execute-flow")) {
       button.addEventListener("click", async () => {
         const flow = button.getAttribute("flowId");
-        const told = await ask("/executor", { ajax: "executeFlow", project: projectName, flow });
-        if (told.execid) window.location.href = `/executor?execid=${told.execid}`;
-        else window.alert(told.error);
+        const answer = await ask("/executor", { ajax: "executeFlow", project: projectName, flow });
+        if (answer.execid) window.location.href = `/executor?execid=${answer.execid}`;
+        else window.alert(answer.error);
       });
     }
   }
