@@ -91,7 +91,7 @@ def _note_when_slow(app_id: str) -> Iterator[None]:
 
 
 def _chosen_ids(args: argparse.Namespace, scheduler: Scheduler) -> List[str]:
-    from tony_core.client.resolve import only, only_own, resolve
+    from tony_core.client.lookup import only, only_own, resolve
 
     several = args.all or chooses(args)
     if several and args.apps:

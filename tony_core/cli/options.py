@@ -128,7 +128,7 @@ class NamedJob(NamedTuple):
 @contextmanager
 def open_job(args: argparse.Namespace) -> Iterator[NamedJob]:
     """Find the application; print its id where the user did not give it whole."""
-    from tony_core.client.resolve import resolve
+    from tony_core.client.lookup import resolve
 
     scheduler = scheduler_of(args, args.app)
     try:

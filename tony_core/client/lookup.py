@@ -1,4 +1,4 @@
-"""How a job looks now: read-only.
+"""Which job is meant, and how it looks now: read-only.
 
 The scheduler says whether the job runs, and where its page is. While it runs the page knows the
 rest; history has it when the page does not answer, and after the end. What neither knows, the
@@ -13,7 +13,7 @@ the end that the scheduler reports (:func:`tony_core.client.merge.with_end`), wh
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.client.errors import NotFound, PageError
 from tony_core.client.merge import (
@@ -45,6 +45,7 @@ PAGE_S = 2.0
 SETTLE_S = 1.5
 #: How old the newest that is known of a job must be to believe a scheduler that knows it no more.
 FORGOTTEN_S = 3600.0
+MOST_NAMED = 5  # ids in a message
 
 
 def look_up(scheduler: Scheduler, app_id: str, history: Optional[str] = None) -> JobView:
@@ -164,6 +165,94 @@ def complete_view(scheduler: Scheduler, view: JobView) -> JobView:
     return end_tasks(view)
 
 
+# ------------------------------------------------------------------ which job
+
+
+class Resolved(NamedTuple):
+    """The application; ``how`` says how it was found where the id was not given whole."""
+
+    app_id: str
+    how: str = ""
+
+
+def resolve(
+    scheduler: Scheduler,
+    text: Optional[str],
+    wanted: Callable[[AppStatus], bool] = lambda status: True,
+    kind: str = "application",
+    history: Optional[str] = None,
+) -> Resolved:
+    """The application that ``text`` names; without a text the newest of those ``wanted``."""
+    if text is not None:
+        if not text.strip():
+            # A script's empty variable is a mistake, and never "the newest".
+            raise NotFound("the application's id is empty")
+        return _by_text(scheduler, text, history)
+    found = only_own(scheduler, [status for status in scheduler.list() if wanted(status)])
+    if not found:
+        raise _none(scheduler, kind)
+    newest = max(found, key=lambda status: status.submitted)
+    return Resolved(newest.app_id, f"{newest.app_id}, the newest {kind}")
+
+
+def only(
+    scheduler: Scheduler, wanted: Callable[[AppStatus], bool], kind: str, action: str
+) -> Resolved:
+    """The one application that is wanted; an error when there are several."""
+    chosen = only_own(scheduler, [status for status in scheduler.list() if wanted(status)])
+    found = [status.app_id for status in chosen]
+    if not found:
+        raise _none(scheduler, kind)
+    if len(found) > 1:
+        raise NotFound(
+            f"there are {len(found)} {kind}s; name the one to {action}: {_several(found)}", found
+        )
+    return Resolved(found[0], f"{found[0]}, the only {kind}")
+
+
+def only_own(scheduler: Scheduler, found: List[AppStatus]) -> List[AppStatus]:
+    """Only the caller's own: a cluster lists all users', and may let any user end them."""
+    return [status for status in found if scheduler.user in ("", status.user)]
+
+
+def _none(scheduler: Scheduler, kind: str) -> NotFound:
+    whose = f" of {scheduler.user}'s" if scheduler.user else ""
+    return NotFound(f"there is no {kind}{whose} on the scheduler {scheduler.name}")
+
+
+def _by_text(scheduler: Scheduler, text: str, history: Optional[str]) -> Resolved:
+    try:
+        return Resolved(scheduler.status(text).app_id)
+    except NoSuchApplication:
+        pass
+    ids = [status.app_id for status in scheduler.list()]
+    found = match_ids(ids, text)
+    if len(found) == 1:
+        return Resolved(found[0], found[0])
+    if found:
+        raise NotFound(f"{text!r} is ambiguous; it matches {_several(found)}", found)
+    root = history or scheduler.history_root(None)
+    if read_job_history(root, text, events=False) is not None:
+        return Resolved(text)
+    raise NotFound(
+        f"no application {text!r} on the scheduler {scheduler.name}; tony list --scheduler"
+        f" {scheduler.name} shows those it knows, tony history list those that have ended"
+    )
+
+
+def _several(ids: List[str]) -> str:
+    shown = ", ".join(ids[:MOST_NAMED])
+    return shown if len(ids) <= MOST_NAMED else f"{shown} or {len(ids) - MOST_NAMED} more"
+
+
+def match_ids(ids: List[str], text: str) -> List[str]:
+    """The ids that begin with a text, else those that end with it.
+
+    Ids of one scheduler begin alike; the end is what people read out.
+    """
+    return [i for i in ids if i.startswith(text)] or [i for i in ids if i.endswith(text)]
+
+
 # ------------------------------------------------------------------ history
 
 
@@ -258,14 +347,6 @@ def find_job_history(root: str, text: Optional[str]) -> JobHistory:
         raise NotFound(f"{text!r} is ambiguous; it matches {', '.join(found[:5])}", found)
     what = f"no job {text!r}" if text else "no job"
     raise NotFound(f"there is {what} in the history at {root}; tony history list shows all")
-
-
-def match_ids(ids: List[str], text: str) -> List[str]:
-    """The ids that begin with a text, else those that end with it.
-
-    Ids of one scheduler begin alike; the end is what people read out.
-    """
-    return [i for i in ids if i.startswith(text)] or [i for i in ids if i.endswith(text)]
 
 
 def explain_unknown(scheduler: Scheduler, view: JobView, history: Optional[str] = None) -> str:

@@ -7,7 +7,7 @@ import pytest
 from tests.client.scripted import Scripted, status
 from tony_core.client.errors import NotFound
 from tony_core.client.kill import kill
-from tony_core.client.resolve import only, resolve
+from tony_core.client.lookup import only, resolve
 from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication
 
 
