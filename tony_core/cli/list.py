@@ -86,20 +86,4 @@ def origin_of(tags: Sequence[str]) -> str:
 
 
 def as_data(status: AppStatus) -> dict[str, object]:
-    return {
-        "app_id": status.app_id,
-        "name": status.name,
-        "user": status.user,
-        "queue": status.queue,
-        "state": status.state.value,
-        "type": status.type,
-        "tags": list(status.tags),
-        "submitted": status.submitted,
-        "started": status.started,
-        "finished": status.finished,
-        "progress": status.progress,
-        "attempt": status.attempt,
-        "page_url": status.page_url,
-        "tracking_url": status.tracking_url,
-        "diagnostics": status.diagnostics,
-    }
+    return {**status._asdict(), "state": status.state.value, "tags": list(status.tags)}

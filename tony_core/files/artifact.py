@@ -47,17 +47,8 @@ class Artifact(NamedTuple):
         return not self.roles or role in self.roles
 
     def to_json(self) -> Dict[str, Any]:
-        return {
-            "name": self.name,
-            "use": self.use.value,
-            "kind": self.kind.value,
-            "source": self.source,
-            "uri": self.uri,
-            "digest": self.digest,
-            "size": self.size,
-            "mtime_ms": self.mtime_ms,
-            "roles": list(self.roles),
-        }
+        plain = {"use": self.use.value, "kind": self.kind.value, "roles": list(self.roles)}
+        return {**self._asdict(), **plain}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Artifact:

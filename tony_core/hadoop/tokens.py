@@ -15,8 +15,6 @@ from tony_core.hadoop.yarn.messages import yarn
 AM_RM = "YARN_AM_RM_TOKEN"
 NM = "NMToken"
 CONTAINER = "ContainerToken"
-RM_DELEGATION = "RM_DELEGATION_TOKEN"
-HDFS_DELEGATION = "HDFS_DELEGATION_TOKEN"
 
 
 class Token(NamedTuple):

@@ -146,13 +146,3 @@ def format_memory(mb: int) -> str:
         if mb % size == 0:
             return f"{mb // size}{unit}"
     return f"{mb}m"
-
-
-def format_duration(seconds: Optional[float]) -> str:
-    """A duration as people write it."""
-    if seconds is None:
-        return "off"
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        if seconds >= size and seconds % size == 0:
-            return f"{int(seconds // size)}{unit}"
-    return f"{round(seconds * 1000)}ms"

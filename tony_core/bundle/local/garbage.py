@@ -21,19 +21,17 @@ import json
 import os
 import shutil
 import time
-from typing import Callable, Dict, Iterator, Optional
+from typing import Dict, Iterator, Optional
 
 from tony_core.bundle import jobfolder
 from tony_core.bundle.local.leases import Lease
 from tony_core.bundle.local.store import Store
 from tony_core.bundle.remote import garbage
+from tony_core.bundle.remote.garbage import ABANDONED_S, Ended
 from tony_core.bundle.remote.store import RemoteStore
 from tony_core.files.location import is_remote
 
-ABANDONED_S = 24 * 3600.0
 _ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
-
-Ended = Callable[[str], Optional[bool]]  # by application id; None: does not know it
 
 
 def collect(

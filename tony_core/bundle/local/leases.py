@@ -13,7 +13,7 @@ import os
 import re
 import socket
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.files.durable import replace_file
 from tony_core.files.location import is_app_id
@@ -55,9 +55,6 @@ class Owner(NamedTuple):
             return True
         return _start_time(self.pid) == self.start
 
-    def to_json(self) -> Dict[str, Any]:
-        return {"pid": self.pid, "start": self.start, "boot": self.boot, "host": self.host}
-
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Owner:
         return cls(int(data["pid"]), int(data["start"]), str(data["boot"]), str(data["host"]))
@@ -94,7 +91,7 @@ def write_lease(folder: str, lease: Lease) -> None:
     path = os.path.join(folder, check_app_id(lease.app_id) + ".json")
     data = {
         "app_id": lease.app_id,
-        "owner": lease.owner.to_json(),
+        "owner": lease.owner._asdict(),
         "digests": lease.digests,
         "taken": lease.taken,
     }

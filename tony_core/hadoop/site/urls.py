@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 from urllib.parse import quote, unquote, urlsplit
 
-from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId
+from tony_core.hadoop.yarn.ids import ApplicationId, ContainerId
 from tony_core.hadoop.yarn.messages import yarn
 
 
@@ -33,19 +33,9 @@ def container_log_file(
     return f"{node_url}/ws/v1/node/containers/{container}/logs/{file}{tail}"
 
 
-def container_log_names(node_url: str, container: ContainerId) -> str:
-    """The list of a container's log files."""
-    return f"{node_url}/ws/v1/node/containers/{container}/logs"
-
-
 def application_rest(rm_url: str, application: ApplicationId) -> str:
     """An application in the ResourceManager's REST."""
     return f"{rm_url}/ws/v1/cluster/apps/{application}"
-
-
-def attempt_containers_rest(rm_url: str, attempt: AttemptId) -> str:
-    """The containers of an attempt in the ResourceManager's REST."""
-    return f"{application_rest(rm_url, attempt.application)}/appattempts/{attempt}/containers"
 
 
 def url_message(location: str) -> yarn.URL:

@@ -55,11 +55,6 @@ def format_amount(name: str, amount: int) -> str:
     return f"{amount} {words or _PLURALS.get(name, name)}"
 
 
-def unit_name(name: str) -> str:
-    """The name of a resource type without a number."""
-    return _PLURALS.get(name, name)
-
-
 def format_amounts(amounts: Mapping[str, int]) -> str:
     """Several amounts in words: ``512 MB of memory, 1 vcore``."""
     parts = [format_amount(name, amount) for name, amount in amounts.items() if amount]
