@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,50 @@ THIRD_PARTY = {
 }
 """What may be imported beyond the standard library and ourselves: install_requires, extras."""
 
+#: What makes data classes, and libraries that cost every process 10 ms or more.
+_DEAR = (
+    "dataclasses inspect ast dis tokenize asyncio logging multiprocessing pickle requests rich"
+    " jinja2 urllib.request xmlrpc"
+)
+_WEB = "http.client email ssl hashlib"
+
+NOT_LOADED: Mapping[str, Tuple[str, str]] = {
+    "tony --help": (
+        "main(['--help'])",
+        f"{_DEAR} {_WEB} lxml subprocess socket tony_core.job.spec tony_core.view",
+    ),
+    "tony list": (
+        "main(['list'])",
+        f"{_DEAR} {_WEB} lxml socket tony_core.view tony_core.bundle tony_core.job.load"
+        " tony_core.schedulers.container_pool tony_core.schedulers.local.allocation",
+    ),
+    "tony status": (
+        "main(['status', 'local_1'])",
+        f"{_DEAR} {_WEB} lxml socket tony_core.bundle tony_core.job.load"
+        " tony_core.schedulers.container_pool tony_core.schedulers.local.allocation",
+    ),
+    "tony submit": (
+        "main(['submit', '--dry-run', '--executes', 'true'])\n"
+        "import tony_core.cli.follow, tony_core.cli.presenters, tony_core.client.watch",
+        f"{_DEAR} tony_core.protocol.messages tony_core.schedulers.container_pool"
+        " tony_core.schedulers.local.ledger tony_core.schedulers.local.pool",
+    ),
+    "master, embedded scheduler": (
+        "import tony_core.master.main, tony_core.schedulers.local.pool",
+        f"{_DEAR} {_WEB} lxml xml argparse tony_core.client tony_core.job.load",
+    ),
+    "master, YARN": (
+        "import tony_core.master.main, tony_core.schedulers.yarn.master.pool_factory",
+        f"{_DEAR} {_WEB} lxml argparse tony_core.client tony_core.job.load"
+        " tony_core.schedulers.yarn.client",
+    ),
+    "client, YARN": (
+        "import tony_core.schedulers.yarn.client.scheduler",
+        f"{_DEAR} {_WEB} lxml tony_core.schedulers.container_pool",
+    ),
+}
+"""What a process runs, and the modules that must not be loaded then: each costs its start."""
+
 VAGUE = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 LONGEST = 500
@@ -211,6 +256,23 @@ def test_what_a_program_may_import_runs_on_any_python() -> None:
         }
         beside = {each.stem for each in folder.iterdir()}
         assert names <= set(sys.stdlib_module_names) | beside, path
+
+
+@pytest.mark.parametrize("process", NOT_LOADED)
+def test_a_process_loads_no_more_than_it_needs(graph: Graph, process: str, tmp_path: Path) -> None:
+    statements, dear = NOT_LOADED[process]
+    assert {name for name in dear.split() if graph.ours(name)} <= set(graph.files)
+    code = (
+        "import sys; before = set(sys.modules)\nfrom tony_core.cli.main import main\n"
+        f"{statements}\nprint('loaded:', *set(sys.modules) - before)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT), "TONY_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    loaded = done.stdout.rpartition("loaded:")[2].split()
+    assert loaded, done.stdout + done.stderr
+    assert sorted(set(dear.split()) & set(loaded)) == []
 
 
 def test_whatever_else_is_imported_is_declared(graph: Graph) -> None:

@@ -167,18 +167,6 @@ def test_the_version_needs_next_to_nothing() -> None:
     assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
 
 
-def test_rich_lxml_and_requests_are_not_imported_to_list_jobs() -> None:
-    code = (
-        "import sys; from tony_core.cli.main import main; main(['list']);"
-        "print(sorted({'rich', 'lxml', 'requests', 'jinja2', 'asyncio'} & set(sys.modules)))"
-    )
-    env = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=env, cwd=CHECKOUT
-    )
-    assert done.stdout == "[]\n", done.stdout + done.stderr
-
-
 def test_a_reader_that_goes_away_is_no_error(scripted: Scripted) -> None:
     code = (
         "import sys; from tony_core.cli import output, list as verb; from tony_core.cli.main import"
