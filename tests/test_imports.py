@@ -116,6 +116,7 @@ MASTER_SIDE = (
 
 THIRD_PARTY = {
     "tony_core": {"lxml", "requests", "rich"},
+    "tony_azkaban": {"requests"},
     # tony: what the function of a @task.tony runs beside, as any program does.
     "tony_airflow": {"airflow", "asgiref", "attrs", "fastapi", "flask", "openlineage", "tony"},
 }

@@ -17,13 +17,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from tony_azkaban.java_properties import PropertiesError, line, parse
 from tony_azkaban.site import FILE as SITE
+from tony_azkaban.site import read
 from tony_core.client.errors import ClientError, UsageError
+from tony_core.job.problems import JobError
 from tony_core.version import __version__
 
 NAME = "tony"
@@ -206,23 +209,17 @@ def _record(target: Path) -> Dict[str, Any]:
     return found
 
 
-class _scratch_folder:
+@contextmanager
+def _scratch_folder(plugins: Path) -> Iterator[Path]:
     """A temporary folder on the plugins' file system, which no server takes for a job type."""
-
-    def __init__(self, plugins: Path) -> None:
-        self._plugins = plugins
-
-    def __enter__(self) -> Path:
-        above = self._plugins.parent
-        same = above.stat().st_dev == self._plugins.stat().st_dev and os.access(above, os.W_OK)
-        # A server skips it within the plugins: it has no private.properties of its own.
-        self._folder = tempfile.mkdtemp(
-            prefix=".tony-azkaban-", dir=above if same else self._plugins
-        )
-        return Path(self._folder)
-
-    def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+    above = plugins.parent
+    same = above.stat().st_dev == plugins.stat().st_dev and os.access(above, os.W_OK)
+    # Within the plugins a server skips it: it has no private.properties of its own.
+    folder = tempfile.mkdtemp(prefix=".tony-azkaban-", dir=above if same else plugins)
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _put(making: Path, target: Path) -> None:
@@ -341,9 +338,6 @@ def _paths(python: str) -> List[str]:
 
 def _verify(making: Path, target: Path, plugins: Path) -> None:
     """Refuse, before it is in place, a job type that would break the server or every job."""
-    from tony_azkaban.site import read
-    from tony_core.job.problems import JobError
-
     for name, key in ((PLUGIN, "command"), (PRIVATE, "jobtype.class")):
         try:
             values = {each.key: each.value for each in parse((making / name).read_text("latin-1"))}

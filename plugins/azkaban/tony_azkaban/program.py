@@ -12,12 +12,20 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Dict, Mapping, Optional
+from typing import Dict, Mapping, Optional
 
+from tony_azkaban import execution, predecessors, site, translation, users
+from tony_azkaban.attempt import Attempt
+from tony_azkaban.folder import replace_links
+from tony_azkaban.java_properties import PropertiesError
+from tony_azkaban.java_properties import load as load_properties
+from tony_azkaban.unused_properties import add_misspelled, find_misspelled, find_unused
+from tony_core.cli import failures
 from tony_core.cli.interrupts import Interrupts
-
-if TYPE_CHECKING:
-    from tony_azkaban.site import Site
+from tony_core.cli.output import line
+from tony_core.client.errors import UsageError
+from tony_core.client.submission import load
+from tony_core.job.problems import JobError
 
 PROPERTIES = "JOB_PROP_FILE"
 #: The ``env.X`` of a job that say where to submit. No other reaches this process, unlike the JVM
@@ -34,41 +42,17 @@ def main(home: Optional[str] = None) -> int:
         with Interrupts("the job was cancelled before anything was submitted") as interrupts:
             return _run(home, interrupts)
     except BaseException as error:
-        from tony_core.cli import failures
-
-        code = failures.report_error(_with_properties(error), bool(os.environ.get("TONY_DEBUG")))
+        if isinstance(error, JobError):
+            error = translation.with_properties(error)
+        code = failures.report_error(error, bool(os.environ.get("TONY_DEBUG")))
         if code is None:
             raise
         return code
     finally:
-        _flush()
-
-
-def _flush() -> None:
-    from tony_core.cli import failures
-
-    failures.flush()
-
-
-def _with_properties(error: BaseException) -> BaseException:
-    """The error; problems of the job name the properties that its author wrote."""
-    from tony_core.job.problems import JobError
-
-    if isinstance(error, JobError):
-        from tony_azkaban.translation import with_properties
-
-        return with_properties(error)
-    return error
+        failures.flush()
 
 
 def _run(home: Optional[str], interrupts: Interrupts) -> int:
-    from tony_azkaban import execution, predecessors, site, translation, users
-    from tony_azkaban.attempt import Attempt
-    from tony_azkaban.folder import replace_links
-    from tony_azkaban.unused_properties import add_misspelled, find_misspelled, find_unused
-    from tony_core.client.submission import load
-    from tony_core.job.problems import JobError
-
     props = properties(os.environ)
     predecessors.check(props)
     settings = site.read(home)
@@ -89,17 +73,12 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     except Exception as error:
         why = users.explain_error(proxy_user, error)
         if why:
-            from tony_core.cli.output import line
-
             line(why)
         raise
 
 
 def properties(env: Mapping[str, str]) -> Dict[str, str]:
     """The job's properties, from the file that the server wrote."""
-    from tony_azkaban.java_properties import PropertiesError, load
-    from tony_core.client.errors import UsageError
-
     path = env.get(PROPERTIES)
     if not path:
         raise UsageError(
@@ -108,31 +87,29 @@ def properties(env: Mapping[str, str]) -> Dict[str, str]:
         )
     try:
         with open(path, "rb") as file:
-            return load(file.read())
+            return load_properties(file.read())
     except OSError as error:
         raise UsageError(f"the job's properties: {path}: {error.strerror}") from None
     except PropertiesError as error:
         raise UsageError(f"the job's properties: {path}:{error.line}: {error}") from None
 
 
-def set_environment(props: Mapping[str, str], site: Site) -> None:
+def set_environment(props: Mapping[str, str], settings: site.Site) -> None:
     """Set the variables of this process that say where to submit.
 
     The administrator's values take precedence over the job's own (``env.HADOOP_CONF_DIR``).
     """
-    from tony_core.client.errors import UsageError
-
     for name in OF_SUBMIT:
         if props.get(f"env.{name}"):
             try:
                 os.environ[name] = props[f"env.{name}"]
             except ValueError:
                 raise UsageError(f"env.{name}: a variable cannot have this value") from None
-    os.environ.update(site.environment)
-    if site.tony_conf:
-        os.environ["TONY_CONF_DIR"] = site.tony_conf
-    if site.hadoop_conf:
-        os.environ["HADOOP_CONF_DIR"] = site.hadoop_conf
+    os.environ.update(settings.environment)
+    if settings.tony_conf:
+        os.environ["TONY_CONF_DIR"] = settings.tony_conf
+    if settings.hadoop_conf:
+        os.environ["HADOOP_CONF_DIR"] = settings.hadoop_conf
         os.environ.pop("YARN_CONF_DIR", None)
 
 

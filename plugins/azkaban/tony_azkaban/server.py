@@ -1,20 +1,24 @@
-"""Asks an Azkaban server for its executions, by its own API; standard library only."""
+"""Asks an Azkaban server for its executions, by its own API."""
 
 from __future__ import annotations
 
-import http.client
 import json
-import urllib.error
-import urllib.parse
-import urllib.request
+from itertools import islice
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from urllib.parse import urlencode
+
+import requests
 
 from tony_azkaban.execution import JOB, host_of, tag
 from tony_core.cli.output import safe
 from tony_core.client.errors import ClientError, UsageError
 
 TIMEOUT_S = 30.0
-LONGEST_ANSWER = 64 << 20  # more than that for a flow of thousands of jobs
+HEADERS = {
+    "X-Requested-With": "XMLHttpRequest",
+    "Content-Type": "application/x-www-form-urlencoded",
+}
+LONGEST_ANSWER, PART = 64 << 20, 1 << 20  # more than that for a flow of thousands of jobs
 #: The final states; any other one, an unknown one too, may change.
 ENDED = frozenset(
     (
@@ -84,27 +88,45 @@ class Server:
     def _request(self, path: str, **parameters: str) -> Dict[str, Any]:
         if self._session:
             parameters["session.id"] = self._session
-        # By POST: logs show addresses, which must not have the session's id.
-        try:
-            request = urllib.request.Request(  # noqa: S310 - http or https
-                self._url + path,
-                urllib.parse.urlencode(parameters, errors="surrogateescape").encode(),
-                {"X-Requested-With": "XMLHttpRequest"},
-            )
-            with _OPENER.open(request, timeout=TIMEOUT_S) as response:
-                data = response.read(LONGEST_ANSWER + 1)
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise ServerError(f"{self._url}: {safe(str(error))}") from None
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            why = getattr(error, "reason", None) or error
-            raise ServerError(f"{self._url}: {safe(str(why))}") from None
+        data = self._post(self._url + path, parameters)
         if len(data) > LONGEST_ANSWER:
             raise ServerError(f"{self._url}{path} answered with more than {LONGEST_ANSWER} bytes")
         try:
             return parse(data)
         except ServerError as error:
             raise ServerError(f"{self._url}{path} {error}") from None
+
+    def _post(self, url: str, parameters: Mapping[str, str]) -> bytes:
+        """The answer's body; by POST, since logs show addresses, and one would have the session.
+
+        A redirect is an error: only the named server gets the password, and is believed.
+        """
+        with requests.Session() as session:
+            try:
+                response = session.post(
+                    url,
+                    urlencode(parameters, errors="surrogateescape").encode(),
+                    headers=HEADERS,
+                    timeout=TIMEOUT_S,
+                    allow_redirects=False,
+                    stream=True,
+                )
+                with response:
+                    parts = response.iter_content(PART)
+                    body = b"".join(islice(parts, LONGEST_ANSWER // PART + 1))
+            except (requests.RequestException, OSError, ValueError) as error:
+                raise ServerError(f"{self._url}: {safe(str(_root_cause(error)))}") from None
+        if not 200 <= response.status_code < 300:
+            problem = f"HTTP Error {response.status_code}: {response.reason}"
+            raise ServerError(f"{self._url}: {safe(problem)}")
+        return body
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """The first error: requests and urllib3 wrap it in errors of their own."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 def host_in(url: str) -> str:
@@ -124,16 +146,6 @@ def parse(data: bytes) -> Dict[str, Any]:
     if not isinstance(answer, dict):
         raise ServerError(f"answered {safe(repr(answer))[:200]}")
     return answer
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Sends the password to the named server only, and believes no other."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 def jobs_of(answer: Mapping[str, Any]) -> Dict[str, str]:

@@ -57,12 +57,7 @@ DATASETS = {
 #: The loader's names for the place of a problem, and the properties that a job's author knows.
 _WHERE = {
     "argument": "job properties",
-    "--executes": "executes",
-    "--task_params": "task_params",
-    "--src_dir": "src_dir",
-    "--python_venv": "python_venv",
-    "--python_binary_path": "python_binary_path",
-    "--hdfs_classpath": "hdfs_classpath",
+    **{f"--{name}": name for name in (*UNQUOTED, "task_params") if name != "conf_file"},
     "--shell_env": "worker_env, env or shell_env",
     "--container_env": "container_env",
 }

@@ -13,10 +13,13 @@ from typing import Iterable, List, Mapping, Optional
 
 from tony_azkaban.translation import (
     CONF,
+    DATASETS,
     ENV,
     KEYS,
+    LISTS,
     MAIN_ARGS,
     OF_SUBMIT,
+    UNQUOTED,
     WORKER_ENV,
     has_our_conf,
     is_of_submitter,
@@ -25,21 +28,9 @@ from tony_azkaban.translation import (
 from tony_core.job.problems import Problem, Severity
 from tony_core.job.units import ENV_NAME
 
-NAMES = (
-    "executes",
-    "task_params",
-    "src_dir",
-    "python_venv",
-    "python_binary_path",
-    "conf_file",
-    "hdfs_classpath",
-    "main.args",
-    "shell_env",
-    "container_env",
-    "azkaban.input.dataset",
-    "azkaban.output.dataset",
-)
-PREFIXES = ("worker_env.", "tony_azkaban.")
+NAMES = (*UNQUOTED, "task_params", MAIN_ARGS, *LISTS[1:], *DATASETS)
+"""Our properties without a prefix; ``conf`` is too common a name to be a slip."""
+PREFIXES = (WORKER_ENV, "tony_azkaban.")
 """Prefixes; what follows is the job's own, or checked elsewhere."""
 
 #: Properties with which other job types of Hadoop start a JVM.

@@ -17,6 +17,8 @@ from typing import List, Mapping, NamedTuple, Tuple
 
 from tony_azkaban.execution import USER
 from tony_azkaban.site import HONOUR, IGNORE, REFUSE, Site
+from tony_core.hadoop.errors import ConfigurationError
+from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
 from tony_core.job.problems import JobError, Problem
 from tony_core.job.spec import Job
 
@@ -44,8 +46,6 @@ def choose_user(props: Mapping[str, str], site: Site) -> ProxyUser:
 
     Call it before reading the job file, which may be on the cluster.
     """
-    from tony_core.hadoop.site.configuration import user_name
-
     own = user_name(os.environ)
     key = PROXY if props.get(PROXY, "").strip() else NAMED
     user = props.get(key, "").strip()
@@ -100,9 +100,6 @@ def explain_error(proxy: ProxyUser, error: BaseException) -> str:
 
 
 def _authentication() -> str:
-    from tony_core.hadoop.errors import ConfigurationError
-    from tony_core.hadoop.site.configuration import SiteConfiguration
-
     try:
         conf = SiteConfiguration.load(os.environ)
     except ConfigurationError:

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     upgraded = verbs.add_parser("upgrade", help="upgrade the job type; keeps your changes")
     removed = verbs.add_parser("remove", help="remove the job type")
     swept = verbs.add_parser("sweep", help="end applications whose execution is over")
-    for verb, run_it in ((installed, _install), (upgraded, _upgrade), (removed, _remove)):
+    for verb, run_it in ((installed, _install), (upgraded, _install), (removed, _remove)):
         verb.add_argument(
             "--plugin-dir",
             metavar="PATH",
@@ -55,8 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sweep(verb: argparse.ArgumentParser) -> None:
-    from tony_azkaban.sweep import run as sweep
-
     verb.add_argument(
         "--server-url", metavar="URL", help="ask this server which executions are over"
     )
@@ -80,7 +78,7 @@ def _add_sweep(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--dry-run", action="store_true", help="list them, and end none")
     add_scheduler(verb)
     add_json(verb)
-    verb.set_defaults(azkaban_run=sweep)
+    verb.set_defaults(azkaban_run=_sweep)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,20 +99,13 @@ def _site(args: argparse.Namespace) -> Dict[str, str]:
 
 
 def _install(args: argparse.Namespace) -> int:
-    from tony_azkaban.installation import install, runs_as
+    """For ``install`` and ``upgrade``."""
+    from tony_azkaban.installation import install, runs_as, upgrade
 
-    done = install(Path(args.plugin_dir), args.python, _site(args))
-    line(f"installed {done.folder} ({done.version})")
-    note(runs_as(done.folder.parent))
-    note(READS_AT_START)
-    return 0
-
-
-def _upgrade(args: argparse.Namespace) -> int:
-    from tony_azkaban.installation import runs_as, upgrade
-
-    done = upgrade(Path(args.plugin_dir), args.python, _site(args))
-    line(f"upgraded {done.folder} to {done.version}")
+    is_new = args.azkaban_verb == "install"
+    done = (install if is_new else upgrade)(Path(args.plugin_dir), args.python, _site(args))
+    made = ("installed", f"({done.version})") if is_new else ("upgraded", f"to {done.version}")
+    line(f"{made[0]} {done.folder} {made[1]}")
     for text in done.kept:
         note(f"kept your value: {text}")
     note(runs_as(done.folder.parent))
@@ -129,3 +120,9 @@ def _remove(args: argparse.Namespace) -> int:
     line(f"removed {done.folder}")
     note("a running server still has it; restart the server when no job needs it any more")
     return 0
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    from tony_azkaban.sweep import run  # requests takes 60 ms, which ``tony completion`` would pay
+
+    return run(args)
