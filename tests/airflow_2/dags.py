@@ -1,4 +1,4 @@
-"""Run by the Python of Airflow 2.11: ``dag.test()`` of one DAG, told as one line of JSON.
+"""Print, as one line of JSON, the result of ``dag.test()`` of a DAG; Airflow 2.11's Python runs it.
 
 python dags.py FOLDER WAY
 """
@@ -17,7 +17,7 @@ from airflow.decorators import task
 from tony_airflow.operators.tony import TonyOperator
 from tony_airflow.sensors.tony import TonySensor
 
-# It lasts a little: of a job that is over before a trigger looks at it, the log has the end only.
+# It lasts a little: a trigger that first sees a job after its end logs only the end.
 PROGRAM = """
 import sys, time, tony
 tony.report(metrics={"accuracy": 0.75})
@@ -30,13 +30,13 @@ def operator(folder: Path, task_id: str = "train", **more: Any) -> TonyOperator:
     src = folder / "src"
     src.mkdir(exist_ok=True)
     (src / "train.py").write_text(PROGRAM)
-    said: Dict[str, Any] = {
+    arguments: Dict[str, Any] = {
         "executes": f"{sys.executable} train.py",
         "src_dir": str(src),
         "roles": {"worker": {"instances": 2, "memory": "256m"}},
         "poll_interval": 0.5,
     }
-    return TonyOperator(task_id=task_id, scheduler="local", **{**said, **more})
+    return TonyOperator(task_id=task_id, scheduler="local", **{**arguments, **more})
 
 
 def sync(folder: Path) -> None:
@@ -69,9 +69,9 @@ def sensed_deferred(folder: Path) -> None:
 
 
 def decorated(folder: Path) -> None:
-    said = {"scheduler": "local", "roles": {"worker": {"instances": 1, "memory": "256m"}}}
+    arguments = {"scheduler": "local", "roles": {"worker": {"instances": 1, "memory": "256m"}}}
 
-    @task.tony(task_id="train", **said)
+    @task.tony(task_id="train", **arguments)
     def train(day: str, epochs: int = 3) -> Dict[str, Any]:
         import tony
 
@@ -81,7 +81,7 @@ def decorated(folder: Path) -> None:
 
 
 def mapped(folder: Path) -> None:
-    """Two of them; their ids are what the task gathers that is asked for a result."""
+    """Two mapped tasks, whose outcomes the task ``train`` gathers."""
     (folder / "train.py").write_text(PROGRAM)
     each = TonyOperator.partial(
         task_id="each",
@@ -92,19 +92,19 @@ def mapped(folder: Path) -> None:
 
     @task(task_id="train")
     def gather(found: Any) -> Any:
-        return [one["outcome"] for one in found]
+        return [result["outcome"] for result in found]
 
     gather(each.output)
 
 
 WAYS: Dict[str, Callable[[Path], None]] = {
-    one.__name__: one
-    for one in (sync, deferred, broken, sensed, sensed_deferred, decorated, mapped)
+    way.__name__: way
+    for way in (sync, deferred, broken, sensed, sensed_deferred, decorated, mapped)
 }
 
 
 def links(dag: Any, run: Any) -> Dict[str, Any]:
-    """Where the buttons of the task lead, as the web server asks for it, which has no operator."""
+    """The addresses of the task's buttons, as the web server asks for them, without an operator."""
     ti = run.get_task_instance("train")
     known = dag.get_task("train").operator_extra_links
     found = {link.name: link.get_link(None, ti_key=ti.key) for link in known}
@@ -115,13 +115,13 @@ def main(folder: str, way: str) -> None:
     with DAG(way, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)) as dag:
         WAYS[way](Path(folder))
     run = dag.test()
-    told = {
+    result = {
         "state": str(run.get_state()),
         "tasks": {ti.task_id: str(ti.state) for ti in run.get_task_instances()},
         "links": links(dag, run),
         "result": run.get_task_instance("train").xcom_pull("train"),
     }
-    print("TOLD " + json.dumps(told, default=str), flush=True)
+    print("RESULT " + json.dumps(result, default=str), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Run by the Python of Airflow 2.11: what its webserver answers, told as one line of JSON.
+"""Print, as one line of JSON, what the webserver of Airflow 2.11 answers; its Python runs this.
 
 python pages.py URL...
 
-With the plugins that Airflow finds, behind its own authorization: once for who may see the logs of
-the DAG's tasks, and once for who is not logged in.
+The webserver has the plugins that Airflow finds, behind its own authorization. Each page is read by
+a user who may see the logs of the DAG's tasks, and by one who is not logged in.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from airflow import plugins_manager
 from airflow.www import auth
 from flask import Flask
 
+from tony_airflow.pages import history
+
+RESULT = "RESULT "
+PAGE_S = 120.0  # as long as a busy machine needs for the imports of the first page
+
 
 class Manager:
-    """An auth manager that lets its user see the logs of some DAGs, or knows nobody."""
+    """An auth manager that lets its user see the logs of some DAGs, or knows no user."""
 
     def __init__(self, *dags: str) -> None:
         self._dags = dags
@@ -36,18 +41,19 @@ class Manager:
 
 
 def main(urls: List[str]) -> None:
+    history.PAGE_S = PAGE_S
     plugins_manager.initialize_web_ui_plugins()
     app = Flask(__name__)
-    for one in plugins_manager.flask_blueprints:
-        app.register_blueprint(one["blueprint"])
-    told = []
+    for plugin in plugins_manager.flask_blueprints:
+        app.register_blueprint(plugin["blueprint"])
+    answers = []
     with app.test_client() as client:
         for manager in (Manager("sync"), Manager()):
             auth.get_auth_manager = lambda manager=manager: manager
             for url in urls:
                 answer = client.get(urlsplit(url).path)
-                told.append([answer.status_code, answer.get_data(as_text=True)])
-    print("TOLD " + json.dumps(told), flush=True)
+                answers.append([answer.status_code, answer.get_data(as_text=True)])
+    print(RESULT + json.dumps(answers), flush=True)
 
 
 if __name__ == "__main__":

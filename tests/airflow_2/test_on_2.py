@@ -1,4 +1,4 @@
-"""Airflow 2.11: the provider is seen, jobs run, are waited for and fail as on a newer one."""
+"""Airflow 2.11 lists the provider; jobs run, are waited for, and fail as on newer versions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ pytestmark = pytest.mark.airflow
 CHECKOUT = Path(__file__).resolve().parents[2]
 PARTS = (".", "executor", "plugins/airflow", "program")
 WITHIN = 240.0
+RESULT = "RESULT "  # begins the line with a script's result
 
 
 class Two:
@@ -25,7 +26,7 @@ class Two:
         self.folder = folder
         about = folder / "about"
         about.mkdir(parents=True)
-        # What pip would write of the distribution: by it Airflow finds the provider.
+        # The metadata that pip would write: Airflow finds the provider by it.
         self._run(
             *("-c", "import setuptools; setuptools.setup()", "-q", "egg_info"),
             *("--egg-base", str(about)),
@@ -34,27 +35,29 @@ class Two:
         self.airflow("db", "migrate")
 
     def airflow(self, *words: str) -> str:
-        """One of its commands; what it prints."""
+        """Run a command of Airflow's; its output."""
         return self._run("-W", "ignore", "-m", "airflow", *words).stdout
 
     def test(self, way: str) -> Tuple[Dict[str, Any], str]:
-        """``dag.test()`` of one of the DAGs: how it ended, and all that was said."""
+        """Run ``dag.test()`` of a DAG; its result, and the output."""
         place = self.folder / way
         place.mkdir()
         script = Path(__file__).with_name("dags.py")
         done = self._run("-W", "ignore", str(script), str(place), way)
-        said = done.stdout + done.stderr
-        told = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]
-        assert told, said
-        return json.loads(told[0][5:]), said
+        return self._result(done), done.stdout + done.stderr
 
     def pages(self, *urls: str) -> List[Tuple[int, str]]:
-        """What the webserver answers, for who may see it, and then for who is not logged in."""
+        """The webserver's answers, for a user who may see the pages, then for one not logged in."""
         script = Path(__file__).with_name("pages.py")
         done = self._run("-W", "ignore", str(script), *urls)
-        told = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]
-        assert told, done.stdout + done.stderr
-        return [(status, text) for status, text in json.loads(told[0][5:])]
+        return [(status, text) for status, text in self._result(done)]
+
+    @staticmethod
+    def _result(done: subprocess.CompletedProcess[str]) -> Any:
+        for line in done.stdout.splitlines():
+            if line.startswith(RESULT):
+                return json.loads(line[len(RESULT) :])
+        raise AssertionError(done.stdout + done.stderr)
 
     def _run(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         paths = [self.folder / "about", *(CHECKOUT / part for part in PARTS)]
@@ -94,44 +97,44 @@ def test_the_provider_is_listed(two: Two) -> None:
 
 @pytest.mark.parametrize("way", ["sync", "deferred"])
 def test_a_job(two: Two, way: str) -> None:
-    told, said = two.test(way)
-    assert told["state"] == "success", said
-    result = told["result"]
+    run, log = two.test(way)
+    assert run["state"] == "success", log
+    result = run["result"]
     assert result["application_id"].startswith("local_")
     assert result["outcome"] == "SUCCEEDED"
     assert result["metrics"] == {"accuracy": 0.75}
-    assert "worker:1" in said
-    page = told["links"]["Task logs"]
-    assert page.endswith("/logs"), told
+    assert "worker:1" in log
+    page = run["links"]["Task logs"]
+    assert page.endswith("/logs"), run
     page = page[: -len("logs")]
-    assert page.startswith("http://localhost:8080/tony/dags/"), told
+    assert page.startswith("http://localhost:8080/tony/dags/"), run
     if way == "sync":
-        seen, log, every, *refused = two.pages(page, f"{page}logs/worker%3A0", f"{page}logs")
-        assert seen[0] == log[0] == every[0] == 200, (seen, log, every)
-        assert result["application_id"] in seen[1] and "accuracy" in seen[1]
-        assert "stdout" in log[1]
+        job, logs, all_logs, *refused = two.pages(page, f"{page}logs/worker%3A0", f"{page}logs")
+        assert job[0] == logs[0] == all_logs[0] == 200, (job, logs, all_logs)
+        assert result["application_id"] in job[1] and "accuracy" in job[1]
+        assert "stdout" in logs[1]
         assert [status for status, _ in refused] == [302] * 3
 
 
 def test_a_decorated_function(two: Two) -> None:
-    told, said = two.test("decorated")
-    assert told["state"] == "success", said
-    result = told["result"]
+    run, log = two.test("decorated")
+    assert run["state"] == "success", log
+    result = run["result"]
     assert (result["epochs"], result["index"]) == (2, 0) and result["day"].startswith("20")
 
 
 def test_mapped_tasks(two: Two) -> None:
-    told, said = two.test("mapped")
-    assert told["result"] == ["SUCCEEDED", "SUCCEEDED"], said
+    run, log = two.test("mapped")
+    assert run["result"] == ["SUCCEEDED", "SUCCEEDED"], log
 
 
 @pytest.mark.parametrize("way", ["sensed", "sensed_deferred"])
 def test_a_sensor(two: Two, way: str) -> None:
-    told, said = two.test(way)
-    assert told["tasks"] == {"train": "success", "sensed": "success"}, said
+    run, log = two.test(way)
+    assert run["tasks"] == {"train": "success", "sensed": "success"}, log
 
 
 def test_a_failure(two: Two) -> None:
-    told, said = two.test("broken")
-    assert told["state"] == "failed", said
-    assert "the data is broken" in said
+    run, log = two.test("broken")
+    assert run["state"] == "failed", log
+    assert "the data is broken" in log

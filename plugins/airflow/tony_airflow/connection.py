@@ -13,14 +13,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from types import MappingProxyType
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.client.errors import UsageError
 from tony_core.hadoop.site.configuration import GIVEN
 from tony_core.hadoop.site.endpoints import RM_CLIENT_PORT, RM_SCHEDULER_PORT, RM_WEB_PORT
 from tony_core.job.mask import mask_value
 from tony_core.job.problems import did_you_mean
+from tony_core.schedulers.local.home import home_root
 
 CONN_TYPE = "tony"
 LOCAL, YARN = "local", "yarn"
@@ -39,8 +40,7 @@ class SiteError(UsageError):
     """The connection cannot be used as it is; a retry cannot help."""
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(NamedTuple):
     """The scheduler where jobs go, and its settings for all of them."""
 
     scheduler: str = LOCAL
@@ -48,14 +48,14 @@ class Site:
     hadoop_conf_dir: Optional[str] = None
     resource_managers: Tuple[str, ...] = ()  # host:port of each of them, for clients
     name_node: Optional[str] = None  # fs.defaultFS
-    hadoop: Mapping[str, str] = field(default_factory=dict)  # any other property of the cluster
+    hadoop: Mapping[str, str] = MappingProxyType({})  # any other property of the cluster
     webhdfs_conn_id: Optional[str] = None
     queue: Optional[str] = None
     history_location: Optional[str] = None
     portal_url: Optional[str] = None
     user: Optional[str] = None  # as whom jobs run
     home: Optional[str] = None  # of the embedded scheduler (TONY_HOME)
-    conf: Mapping[str, str] = field(default_factory=dict)  # any other TonY key
+    conf: Mapping[str, str] = MappingProxyType({})  # any other TonY key
 
     @property
     def label(self) -> str:
@@ -64,7 +64,7 @@ class Site:
 
     def to_dict(self) -> Dict[str, Any]:
         """Plain JSON without empty values and secrets: a trigger's argument."""
-        found = {name: value for name, value in asdict(self).items() if value}
+        found = {name: value for name, value in self._asdict().items() if value}
         if self.resource_managers:
             found["resource_managers"] = list(self.resource_managers)
         for name in _MAPPINGS:
@@ -75,11 +75,17 @@ class Site:
                 found[name] = shown
         return found
 
+    def for_trigger(self) -> Dict[str, Any]:
+        """:meth:`to_dict`, with the embedded scheduler's folder by its full name."""
+        data = self.to_dict()
+        if self.scheduler == LOCAL and not self.home:
+            data["home"] = home_root(self.env())
+        return data
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Site:
         """The site that :meth:`to_dict` wrote, without keys of a newer version."""
-        known = {one.name for one in fields(cls)}
-        values = {name: value for name, value in data.items() if name in known}
+        values = {name: value for name, value in data.items() if name in cls._fields}
         values["resource_managers"] = tuple(values.get("resource_managers", ()))
         return cls(**values)
 

@@ -23,8 +23,7 @@ only 100 ASCII characters of each.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import Any, Iterable, Optional, Tuple
+from typing import Any, Iterable, NamedTuple, Optional, Tuple
 
 from tony_core.client.workflow.tags import (
     LONGEST_TAG,
@@ -42,8 +41,7 @@ STATE_KEY = "tony_application_id"
 """The key of the job's id in Airflow's task state, without the generation."""
 
 
-@dataclass(frozen=True)
-class TaskTags:
+class TaskTags(NamedTuple):
     """The tags of the jobs of one task instance."""
 
     dag_id: str

@@ -30,7 +30,7 @@ class Node:
         self, function: Callable[..., Any], *args: Any, chief: bool = True, **kwargs: Any
     ) -> subprocess.CompletedProcess[str]:
         shutil.copy(runner.__file__, self.folder / "tony_function.py")
-        shipped = {**body_of(function).to_dict(), "args": args, "kwargs": kwargs}
+        shipped = {**body_of(function)._asdict(), "args": args, "kwargs": kwargs}
         (self.folder / runner.SHIPPED).write_text(json.dumps(shipped))
         env = {
             "PYTHONPATH": str(PROGRAM),

@@ -21,6 +21,7 @@ from tests.tony_airflow.tasks import Instance, end_all, jobs, operator, until
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.links.tony import LINKS
+from tony_airflow.operators.task_run import TaskRun
 from tony_airflow.operators.tony import TonyOperator
 from tony_core.job.problems import JobError
 
@@ -164,5 +165,6 @@ class TestParsing:
         assert (task.queue, task.yarn_queue) == ("celery_gpu", "ml")
 
     def test_errors_of_the_client_are_airflows(self) -> None:
-        with pytest.raises(AirflowFailException), operator()._translated_errors():
+        run = TaskRun(operator(), Instance().context())
+        with pytest.raises(AirflowFailException), run.translated_errors():
             raise JobError([])

@@ -40,7 +40,7 @@ def test_before_its_job_is_submitted(call: str, monkeypatch: pytest.MonkeyPatch)
     asked = getattr(TonyHook, call)
 
     def ask(hook: TonyHook, *options: Any) -> Any:
-        if not task._is_stopped:
+        if not task.is_stopped:
             task.on_kill()
         return asked(hook, *options)
 

@@ -536,17 +536,17 @@ class TestNeverOrphaned:
 
     def test_a_lease_of_its_own_and_none_for_nobody(self) -> None:
         task = operator(lease=timedelta(minutes=7))
-        assert task._lease_s() == 420
-        assert operator()._lease_s() == 600 + 900
+        assert retries.lease_s(task) == 420
+        assert retries.lease_s(operator()) == 600 + 900
         waits = operator(retries=2, retry_delay=timedelta(minutes=5), unreachable_timeout=60)
-        assert waits._lease_s() == 600 + 300 + 60
+        assert retries.lease_s(waits) == 600 + 300 + 60
         more = {"retries": 2, "retry_delay": timedelta(minutes=5), "unreachable_timeout": 60}
         grows = operator(retry_exponential_backoff=True, **more)
-        assert grows._lease_s() == 600 + 4 * 300 + 60
+        assert retries.lease_s(grows) == 600 + 4 * 300 + 60
         bounded = operator(
             retry_exponential_backoff=True, max_retry_delay=timedelta(minutes=6), **more
         )
-        assert bounded._lease_s() == 600 + 360 + 60
+        assert retries.lease_s(bounded) == 600 + 360 + 60
 
     def test_nobody_waits_any_more(self) -> None:
         """A worker that vanished, with no retries left: the lease is all there is."""

@@ -21,6 +21,7 @@ from airflow.providers.common.compat.sdk import (
 from tests.tony_airflow.tasks import Instance, end_all, jobs, operator, until
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.sensors.tony import TonySensor
+from tony_airflow.sensors.waiting import read_condition
 from tony_airflow.triggers.sensing import TonySensingTrigger
 from tony_core.schedulers.port import SchedulerError
 
@@ -235,7 +236,7 @@ def test_a_triggerer_that_is_set_up_wrongly_says_so_at_once(
     tmp_path: Path, which: Dict[str, str]
 ) -> None:
     site = {"scheduler": "yarn", "hadoop_conf_dir": str(tmp_path / "nowhere")}
-    condition = sensor(**which).condition().to_dict()
+    condition = read_condition(sensor(**which)).to_dict()
     content = fired(TonySensingTrigger(site=site, condition=condition, poll_interval=0.2))
     with pytest.raises(AirflowFailException, match=f"this triggerer .*{tmp_path}/nowhere"):
         sensor(**which).execute_complete({}, content)

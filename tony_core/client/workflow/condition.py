@@ -8,8 +8,7 @@ is *missed*, and the wait ends.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 BEFORE_THE_END = ("SUBMITTED", "ACCEPTED", "RUNNING")
 ENDS = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
@@ -21,8 +20,7 @@ _ORDER = (*BEFORE_THE_END, "SUCCEEDED")
 WAITING, REACHED, MISSED = "waiting", "reached", "missed"
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What one check found: ``text`` is for the log, ``found`` is what the task returns."""
 
     verdict: str
@@ -30,8 +28,7 @@ class Answer:
     found: Optional[Mapping[str, Any]] = None
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """The application, and the state or the metric that is waited for."""
 
     application_id: Optional[str] = None
@@ -45,7 +42,7 @@ class Condition:
 
     def to_dict(self) -> Dict[str, Any]:
         """Plain JSON, as a trigger's argument."""
-        return {**asdict(self), "states": list(self.states)}
+        return {**self._asdict(), "states": list(self.states)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Condition:

@@ -33,7 +33,6 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import (
     Any,
     AsyncIterator,
@@ -43,6 +42,7 @@ from typing import (
     List,
     Mapping,
     MutableMapping,
+    NamedTuple,
     Optional,
     Protocol,
     Sequence,
@@ -99,59 +99,51 @@ class JobSource(Protocol):
         """Close threads and connections."""
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """The search has found this application; updates of it follow."""
 
     status: AppStatus
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """The job runs; its newest view, and the chief's new output."""
 
     view: JobView
     output: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """The scheduler says that the job has ended."""
 
     status: AppStatus
 
 
-@dataclass(frozen=True)
-class Lost:
+class Lost(NamedTuple):
     """The scheduler knows no such job (any more)."""
 
     why: str
 
 
-@dataclass(frozen=True)
-class AccessRefused:
+class AccessRefused(NamedTuple):
     """This machine cannot ask for the job, now or later."""
 
     why: str
 
 
-@dataclass(frozen=True)
-class Unreachable:
+class Unreachable(NamedTuple):
     """The scheduler has not answered for longer than the subscription waits."""
 
     why: str
     silent_s: float
 
 
-@dataclass(frozen=True)
-class Retrying:
+class Retrying(NamedTuple):
     """The scheduler does not answer now; once for each outage."""
 
     why: str
 
 
-@dataclass(frozen=True)
-class PageUnreadable:
+class PageUnreadable(NamedTuple):
     """No read of the job's page has worked for a part of its lease; once for each outage."""
 
     warning: str
@@ -161,30 +153,33 @@ Update = Union[Found, Seen, Ended, Lost, AccessRefused, Unreachable, Retrying, P
 Search = Callable[[Iterable[AppStatus]], Optional[AppStatus]]
 
 
-@dataclass(eq=False)
 class Subscription:
     """The wait for one job: one that ``app_id`` names, or that ``search`` finds in a list."""
 
-    app_id: str
-    poll_s: float
-    unreachable_s: float
-    lease_s: Optional[float] = None
-    get_logs: bool = False
-    search: Optional[Search] = None
-    position: Dict[str, int] = field(default_factory=dict)  # in the chief's output
-    updates: asyncio.Queue[Update] = field(default_factory=asyncio.Queue)
-    since: float = field(default_factory=time.monotonic)
-    search_at: float = 0.0
-    read_at: float = 0.0
-    is_reading: bool = False
-    wants_links: bool = True
-    misses: int = 0
-    outage: Outage = field(init=False)
-    page: PageOutage = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.outage = Outage(self.unreachable_s)
-        self.page = PageOutage(self.lease_s)
+    def __init__(
+        self,
+        app_id: str,
+        poll_s: float,
+        unreachable_s: float,
+        lease_s: Optional[float] = None,
+        get_logs: bool = False,
+        search: Optional[Search] = None,
+    ) -> None:
+        self.app_id = app_id
+        self.poll_s = poll_s
+        self.lease_s = lease_s
+        self.get_logs = get_logs
+        self.search = search
+        self.position: Dict[str, int] = {}  # in the chief's output
+        self.updates: asyncio.Queue[Update] = asyncio.Queue()
+        self.since = time.monotonic()
+        self.search_at = 0.0
+        self.read_at = 0.0
+        self.is_reading = False
+        self.wants_links = True
+        self.misses = 0
+        self.outage = Outage(unreachable_s)
+        self.page = PageOutage(lease_s)
 
     async def next(self) -> Update:
         """Wait for the next update."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dis
 import inspect
-import symtable
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
+import types
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
 
-from tony_airflow.decorators.runner import parsed
+from tony_airflow.decorators.runner import compiled, parsed
 
-KNOWN = frozenset((*dir(builtins), "__file__", "__name__"))
+KNOWN = frozenset((*dir(builtins), "__file__", "__name__", "__annotations__"))
 """Names that exist in every Python."""
 
 
@@ -24,18 +24,13 @@ class BodyError(ValueError):
     """The function cannot be shipped as it is."""
 
 
-@dataclass(frozen=True)
-class Body:
+class Body(NamedTuple):
     """The shipped part of a function; ``line`` is its first line in the DAG file."""
 
     name: str
     source: str
     file: str
     line: int
-
-    def to_dict(self) -> Dict[str, Any]:
-        """Plain JSON for :mod:`tony_airflow.decorators.runner`."""
-        return {"name": self.name, "source": self.source, "file": self.file, "line": self.line}
 
 
 def body_of(function: Callable[..., Any]) -> Body:
@@ -70,61 +65,31 @@ def body_of(function: Callable[..., Any]) -> Body:
 
 def free_names(function: ast.FunctionDef) -> List[str]:
     """The names that it uses and does not define, in the order of their first use."""
-    stripped = _Stripper().visit(parsed(ast.unparse(function)))
-    text = ast.unparse(ast.fix_missing_locations(stripped))
-    used: Set[str] = set()
-    defined: Set[str] = {function.name}
-    for table in _tables(symtable.symtable(text, "<function>", "exec")):
-        for symbol in table.get_symbols():
-            if table.get_type() == "module":
-                continue
-            if symbol.is_global():
-                if symbol.is_referenced():
-                    used.add(symbol.get_name())
-                if symbol.is_declared_global() and (symbol.is_assigned() or symbol.is_imported()):
-                    defined.add(symbol.get_name())
-    order: Dict[str, Tuple[int, int]] = {}
-    for node in ast.walk(stripped):
+    places: Dict[str, Tuple[int, int]] = {}
+    for node in ast.walk(function):
         if isinstance(node, ast.Name):
-            order.setdefault(node.id, (node.lineno, node.col_offset))
+            places.setdefault(node.id, (node.lineno, node.col_offset))
+    used: Set[str] = set()
+    defined = {function.name}
+    for code in _codes(compiled(function, "<function>")):
+        steps = [(step.opname, step.argval) for step in dis.get_instructions(code)]
+        stored = {name for step, name in steps if step == "STORE_NAME"}  # in the body of a class
+        loaded = {name for step, name in steps if step.startswith("LOAD") and _is_global(step)}
+        used |= loaded - stored
+        defined |= {name for step, name in steps if step == "STORE_GLOBAL"}
     free = used - defined - KNOWN
-    return sorted(free, key=lambda name: (order.get(name, (0, 0)), name))
+    return sorted(free, key=lambda name: (places.get(name, (0, 0)), name))
 
 
-def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    yield table
-    for child in table.get_children():
-        yield from _tables(child)
+def _is_global(step: str) -> bool:
+    return step.endswith(("_GLOBAL", "_GLOBALS", "_NAME"))
 
 
-class _Stripper(ast.NodeTransformer):
-    """Removes what a node does not evaluate: decorators, defaults, annotations."""
-
-    def __init__(self) -> None:
-        self._inside = False
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.returns = None
-        if not self._inside:
-            self._inside = True
-            node.decorator_list = []
-            node.args.defaults = []
-            node.args.kw_defaults = [None for _ in node.args.kw_defaults]
-        return self.generic_visit(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        node.returns = None
-        return self.generic_visit(node)
-
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        node.annotation = None
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        if not isinstance(node.target, ast.Name) and node.value is None:
-            return ast.copy_location(ast.Pass(), node)
-        value = node.value or ast.Constant(None)  # the name is local even without a value
-        return self.generic_visit(ast.copy_location(ast.Assign([node.target], value), node))
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
 
 
 def _refuse_decorators(function: ast.FunctionDef) -> None:

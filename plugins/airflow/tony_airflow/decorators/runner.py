@@ -16,6 +16,7 @@ import math
 import os
 import sys
 import traceback
+import types
 from typing import Any, Callable, Dict, List
 
 SHIPPED = "tony_function.json"
@@ -60,22 +61,24 @@ def parsed(source: str) -> ast.FunctionDef:
     return found
 
 
+def compiled(function: ast.FunctionDef, file: str) -> types.CodeType:
+    """Compile a function without what only its DAG file has: decorators, defaults, annotations."""
+    function.decorator_list = []
+    function.args.defaults = []  # all arguments are passed
+    function.args.kw_defaults = [None for _ in function.args.kw_defaults]
+    flag = __future__.annotations.compiler_flag  # no annotation is evaluated
+    return compile(ast.Module([function], []), file, "exec", flag, True)
+
+
 def function_of(shipped: Dict[str, Any]) -> Callable[..., Any]:
     """Compile the function so that tracebacks show its DAG file and its lines."""
     function = parsed(shipped["source"])
-    function.decorator_list = []
-    # All arguments are passed: a default may name what only the DAG file has.
-    function.args.defaults = []
-    function.args.kw_defaults = [None for _ in function.args.kw_defaults]
     file, line = shipped["file"], shipped["line"]
-    tree = ast.Module([function], [])
-    ast.increment_lineno(tree, line - 1)
+    ast.increment_lineno(function, line - 1)
     lines: List[str] = ["\n"] * (line - 1) + shipped["source"].splitlines(True)
     linecache.cache[file] = (sum(map(len, lines)), None, lines, file)
-    # No annotation is evaluated: it may name what only the DAG file has.
-    annotations = __future__.annotations.compiler_flag
     names: Dict[str, Any] = {"__name__": "__main__", "__file__": file}
-    exec(compile(tree, file, "exec", annotations, True), names)  # noqa: S102
+    exec(compiled(function, file), names)  # noqa: S102
     found: Callable[..., Any] = names[shipped["name"]]
     return found
 

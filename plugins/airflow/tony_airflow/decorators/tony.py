@@ -116,7 +116,7 @@ def shipment(
     # For messages: a parameter's name is clearer than its number.
     named = list(inspect.signature(function).parameters)
     data = {
-        **body.to_dict(),
+        **body._asdict(),
         "args": [_argument(body.name, _name_at(named, at), one) for at, one in enumerate(values)],
         "kwargs": {name: _argument(body.name, name, one) for name, one in keywords.items()},
     }
@@ -136,15 +136,12 @@ def _bound(
     context: Mapping[str, Any],
 ) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
     signature = inspect.signature(function)
-    given = dict(kwargs)
     plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    by_position = list(signature.parameters)[: len(args)]
-    for name, parameter in signature.parameters.items():
-        if name in given or name in by_position or parameter.kind not in plain:
-            continue
-        if name in context:
-            given[name] = context[name]
-    bound = signature.bind(*args, **given)
+    named = [name for name, each in signature.parameters.items() if each.kind in plain]
+    given = {name: context[name] for name in named if name in context}
+    for name in list(signature.parameters)[: len(args)]:
+        given.pop(name, None)
+    bound = signature.bind(*args, **{**given, **kwargs})
     bound.apply_defaults()
     return bound.args, bound.kwargs
 

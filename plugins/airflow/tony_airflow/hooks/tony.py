@@ -108,7 +108,7 @@ class TonyHook(BaseHook):
             ) from None
         site = site_of(connection)
         if self._scheduler is not None:
-            site = replace(site, scheduler=self._scheduler)
+            site = site._replace(scheduler=self._scheduler)
         return site
 
     def get_conn(self) -> ClientPool:

@@ -9,17 +9,40 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, TypeVar
+from typing import (
+    Any,
+    Awaitable,
+    Callable,
+    Concatenate,
+    Dict,
+    List,
+    Mapping,
+    ParamSpec,
+    Tuple,
+    TypeVar,
+)
 
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
-from tony_core.client.kill import Killed
-from tony_core.schedulers.port import AppStatus
 from tony_core.view import JobView
 
 THREADS = 4
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _in_thread(
+    method: Callable[Concatenate[TonyHook, P], T],
+) -> Callable[Concatenate[TonyAsyncHook, P], Awaitable[T]]:
+    """A method of :class:`TonyHook` that runs in one of the async hook's threads."""
+
+    def call(self: TonyAsyncHook, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        function = partial(getattr(self._hook, method.__name__), *args, **kwargs)
+        return asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    call.__doc__ = method.__doc__
+    return call
 
 
 class TonyAsyncHook:
@@ -40,29 +63,14 @@ class TonyAsyncHook:
         """The user who reads jobs' pages; empty for the process's own."""
         return self.site.user or ""
 
-    async def a_status(self, app_id: str) -> AppStatus:
-        """The scheduler's status of an application."""
-        return await self._call(self._hook.status, app_id)
-
-    async def a_statuses(self, app_ids: Sequence[str]) -> Dict[str, AppStatus]:
-        """The status of each application that the scheduler knows, by one call."""
-        return await self._call(self._hook.statuses, app_ids)
-
-    async def a_list(self) -> List[AppStatus]:
-        """All applications that the scheduler knows, the newest first."""
-        return await self._call(self._hook.list)
-
-    async def a_view(self, app_id: str) -> JobView:
-        """The job's newest view."""
-        return await self._call(self._hook.view, app_id)
-
-    async def a_links(self, app_id: str) -> Dict[str, str]:
-        """The addresses of its links, by name."""
-        return await self._call(self._hook.links, app_id)
-
-    async def a_metrics(self, app_id: str) -> Dict[str, float]:
-        """The last value of each metric that its program reported."""
-        return await self._call(self._hook.metrics, app_id)
+    a_status = _in_thread(TonyHook.status)
+    a_statuses = _in_thread(TonyHook.statuses)
+    a_list = _in_thread(TonyHook.list)
+    a_find = _in_thread(TonyHook.find)
+    a_view = _in_thread(TonyHook.view)
+    a_links = _in_thread(TonyHook.links)
+    a_metrics = _in_thread(TonyHook.metrics)
+    a_kill = _in_thread(TonyHook.kill)
 
     def read_output(
         self, view: JobView, position: Mapping[str, int]
@@ -70,19 +78,7 @@ class TonyAsyncHook:
         """The chief's output after ``position``; blocks, for a thread of the caller's."""
         return self._hook.output(view, position)
 
-    async def a_find(self, tag: str) -> List[AppStatus]:
-        """The applications with a tag, the newest first."""
-        return await self._call(self._hook.find, tag)
-
-    async def a_kill(self, app_id: str, reason: str = "") -> Killed:
-        """End an application, and wait until it has ended."""
-        return await self._call(self._hook.kill, app_id, reason)
-
     def close(self) -> None:
         """Close threads and connections; calls that have not started yet never do."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._hook.close()
-
-    async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(function, *arguments))

@@ -21,6 +21,8 @@ PAGE, LOGS, TENSORBOARD, APPLICATION, PORTAL = "page", "logs", "tensorboard", "y
 LOG = "log:"
 """The names of links; ``log:worker:0``."""
 
+MOST_LOG_LINKS = 16  # for single tasks; the job's page lists all
+
 
 def key_of(name: str) -> str:
     """The XCom key of a link by its name."""
@@ -99,6 +101,20 @@ LINKS: Tuple[BaseOperatorLink, ...] = (
     PortalLink(),
 )
 """The links of every job."""
+
+
+def links_for(roles: Any) -> Tuple[Any, ...]:
+    """The links to the job, and to each task's log that is known when the DAG is parsed."""
+    return (*LINKS, *map(TaskLogLink, _first_tasks(roles)))
+
+
+def _first_tasks(roles: Any) -> List[str]:
+    names: List[str] = []
+    for role, keys in roles.items() if isinstance(roles, Mapping) else ():
+        count = keys.get("instances") if isinstance(keys, Mapping) else keys
+        if isinstance(role, str) and isinstance(count, int) and not isinstance(count, bool):
+            names += [f"{role}:{index}" for index in range(min(count, MOST_LOG_LINKS))]
+    return names[:MOST_LOG_LINKS]
 
 
 def names_of(links: Iterable[Any]) -> List[str]:

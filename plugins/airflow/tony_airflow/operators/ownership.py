@@ -13,8 +13,7 @@ without an answer in time it ends the job. Airflow 2 cannot be asked so.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 BEFORE_A_TRY = frozenset(("none", "scheduled", "queued", "up_for_retry"))
 """States of a task that will have a next try."""
@@ -30,8 +29,7 @@ other."""
 NOT_FOUND = (404, 410)
 
 
-@dataclass(frozen=True)
-class TaskState:
+class TaskState(NamedTuple):
     """The task instance as Airflow has it.
 
     :param state: its state; ``none`` for one that was reset.

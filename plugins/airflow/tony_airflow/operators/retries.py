@@ -7,19 +7,20 @@ running.
 Airflow calls no code of ours for a deferred task that is cleared or deleted before its trigger has
 started, and for one that a person marks only the listener in its API server
 (:mod:`tony_airflow.pages.listener`), which may not reach the cluster. So a deferred task's job has
-a shorter lease until a trigger has read its page for the first time. Parsing a DAG imports this
-module: it imports next to nothing.
+a shorter lease until a trigger has read its page for the first time.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple, Type
+from typing import Any, Dict, Iterable, Optional, Tuple, Type
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-if TYPE_CHECKING:
-    from tony_core.view import JobView
+from tony_airflow.errors import FOR_GOOD
+from tony_core.client.workflow.results import failure_text
+from tony_core.schedulers.port import AppState
+from tony_core.view import JobView
 
 LEASE, FIRST_LEASE = "tony.client.lease", "tony.client.first-lease"
 NOTICED_S = 600.0  # until Airflow has noticed that a worker is gone, and starts the next try
@@ -38,17 +39,14 @@ def lease_s(operator: Any) -> Optional[float]:
     return NOTICED_S + delay + float(operator.unreachable_timeout)
 
 
-def lease_keys(operator: Any, seconds: Optional[float], has_first_lease: bool) -> Dict[str, str]:
-    """The keys for a job's leases, which its job file may change.
-
-    ``has_first_lease``: whether a trigger has to read its page soon.
-    """
+def lease_keys(operator: Any, seconds: Optional[float]) -> Dict[str, str]:
+    """The keys for a job's leases, which its job file may change."""
     keys: Dict[str, str] = {}
     if not seconds or not operator.wait_for_completion:
         return keys
     if operator.lease in (None, True):
         keys[LEASE] = f"{seconds:g}s"
-    if operator.deferrable and has_first_lease:
+    if operator.deferrable and operator.has_first_lease:
         keys[FIRST_LEASE] = f"{FIRST_READ_S + 2 * operator.poll_interval:g}s"
     return keys
 
@@ -81,8 +79,6 @@ def is_retried(context: Any) -> bool:
 
 def is_retried_after(error: BaseException, context: Any) -> bool:
     """Whether another try follows this error: none does after a failure for good."""
-    from tony_airflow.errors import FOR_GOOD
-
     return is_retried(context) and not isinstance(error, (AirflowFailException, *FOR_GOOD))
 
 
@@ -91,8 +87,6 @@ def failure_of(view: JobView, tail: Iterable[str], retry_killed: bool) -> Airflo
 
     A retry submits a job that was killed from outside again only with ``retry_killed``.
     """
-    from tony_core.client.workflow.results import failure_text
-
     text = failure_text(view, tail)
     if retry_killed or not _was_killed_from_outside(view):
         return AirflowException(text)
@@ -101,8 +95,6 @@ def failure_of(view: JobView, tail: Iterable[str], retry_killed: bool) -> Airflo
 
 def _was_killed_from_outside(view: JobView) -> bool:
     """Killed neither by this package, whose reasons say so, nor at the end of a lease."""
-    from tony_core.schedulers.port import AppState
-
     ours = (BY_AIRFLOW, LEASE, FIRST_LEASE)
     return view.state is AppState.KILLED and not any(word in view.diagnostics for word in ours)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from contextlib import closing, contextmanager
-from typing import Any, Callable, Iterator, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Tuple
 
-from airflow.providers.common.compat.sdk import AirflowFailException, mask_secret
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, mask_secret
 
 from tony_airflow.errors import translated_errors
 from tony_airflow.hooks.tony import TonyHook
@@ -22,6 +22,9 @@ from tony_core.files.registry import filesystem
 from tony_core.job.load import JobArguments, text_of
 from tony_core.job.problems import JobError
 from tony_core.job.settings import is_remote
+
+if TYPE_CHECKING:
+    from tony_airflow.operators.tony import TonyOperator
 
 LINKS = "tony.application.links"
 
@@ -44,8 +47,7 @@ def submit(
     when all is checked and nothing is sent yet; it may raise.
     """
     arguments, problems = read_arguments(given, lease_s=lease_s, folder=folder)
-    for text in secrets_of(arguments):
-        mask_secret(text)
+    _mask(arguments)
     arguments = arguments._replace(
         defaults={**below, **hook.site.conf},
         cwd=job_folder or folder_of(arguments.conf_file, folder),
@@ -63,6 +65,38 @@ def submit(
         before()
         app_id = hook.submit(arguments._replace(extra=extra))
     return app_id, job.timeouts.client_lease_s
+
+
+def render_job_file(operator: TonyOperator, render: Callable[[str], str]) -> None:
+    """Render the job file where it is a template, and give the job's secrets to Airflow's masker.
+
+    Airflow stores what it renders and shows it to everyone who may see the task, before the
+    operator runs. An error is kept: only a try that submits needs the file, and a try that is
+    resumed has its job.
+    """
+    conf_file = operator.conf_file
+    if operator.render_conf_file and isinstance(conf_file, str) and conf_file.strip():
+        folder = operator.dag_folder()
+        operator.job_folder = folder_of(conf_file, folder)
+        try:
+            text = read_job_file(conf_file, folder, lambda: open_hook(operator))
+        except AirflowException as error:
+            operator.read_error = error
+        else:
+            operator.conf_file = render(text)
+    _mask(read_arguments(operator.job_arguments())[0])  # problems are reported on running
+
+
+def open_hook(operator: TonyOperator) -> TonyHook:
+    """The hook of an operator's connection, which is looked up now: a kill must not have to."""
+    hook = TonyHook(operator.tony_conn_id, scheduler=operator.scheduler or None)
+    hook.site  # noqa: B018
+    return hook
+
+
+def _mask(arguments: JobArguments) -> None:
+    for text in secrets_of(arguments):
+        mask_secret(text)
 
 
 def read_job_file(conf_file: str, folder: Optional[str], open_hook: Callable[[], TonyHook]) -> str:

@@ -18,14 +18,12 @@ reads the job's page. When the lease is over, the job ends by itself.
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from tony_airflow.connection import LOCAL, Site
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.job_arguments import read_arguments, secrets_of
 from tony_airflow.links.addresses import application_page, links_of
@@ -418,32 +416,3 @@ class TaskJob:
                 self.app_id,
                 error,
             )
-
-
-def trigger_of(job: TaskJob, operator: Any, lease_s: Optional[float]) -> Any:
-    """The trigger that waits for a task's job from now on; the task's connections are closed."""
-    from tony_airflow.triggers.tony import TonyTrigger
-
-    site = site_for_trigger(job.hook.site)
-    job.hook.close()
-    return TonyTrigger(
-        site=site,
-        app_id=str(job.app_id),
-        poll_interval=operator.poll_interval,
-        unreachable_s=operator.unreachable_timeout,
-        lease_s=lease_s,
-        host=socket.gethostname(),
-        links=operator.link_names,
-        # Airflow keeps a trigger's arguments in its database: it gets no secret, and masks none.
-        get_logs=operator.get_logs and not job.hook.secrets,
-    )
-
-
-def site_for_trigger(site: Site) -> Dict[str, Any]:
-    """A site as a trigger's argument, with the embedded scheduler's folder by its full name."""
-    data = site.to_dict()
-    if site.scheduler == LOCAL and not site.home:
-        from tony_core.schedulers.local.home import home_root
-
-        data["home"] = home_root(site.env())
-    return data

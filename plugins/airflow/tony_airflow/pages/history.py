@@ -19,8 +19,18 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from tony_airflow.connection import CONN_TYPE, LOCAL, Site, site_of
 from tony_airflow.tags import TaskTags
@@ -56,8 +66,7 @@ class NoPage(LookupError):
     """There is nothing to show; the message says why."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A task instance."""
 
     dag_id: str
@@ -71,8 +80,7 @@ class Place:
         return TaskTags(self.dag_id, self.run_id, self.task_id, self.map_index, 0).of_task
 
 
-@dataclass(frozen=True)
-class Log:
+class Log(NamedTuple):
     """The end of one stream of one container of a task."""
 
     container: str
@@ -96,7 +104,7 @@ def site_for(named: Any, connections: Connections) -> Site:
     if connection.conn_type != CONN_TYPE:
         raise NoPage(f"the connection {conn_id} is not of the type {CONN_TYPE}")
     site = site_of(connection)
-    return replace(site, scheduler=LOCAL) if scheduler == LOCAL else site
+    return site._replace(scheduler=LOCAL) if scheduler == LOCAL else site
 
 
 class Job:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import socket
 from functools import partial
-from typing import Any, AsyncContextManager, ClassVar, Dict, Mapping, Tuple
+from typing import Any, AsyncContextManager, Dict, Tuple
 
+import attrs
 from airflow.triggers.base import BaseTrigger
 
 from tony_airflow.connection import LOCAL
@@ -20,6 +21,7 @@ from tony_core.client.workflow.poller import (
 )
 
 
+@attrs.define(kw_only=True, slots=False, eq=False, repr=False)
 class SiteTrigger(BaseTrigger):
     """A trigger that waits for a job of one site.
 
@@ -27,14 +29,22 @@ class SiteTrigger(BaseTrigger):
     it again.
     """
 
-    arguments: ClassVar[Tuple[str, ...]]
-    site: Mapping[str, Any]
-    host: str
+    #: Where the job runs (:meth:`Site.to_dict`).
+    site: Dict[str, Any] = attrs.field(converter=dict)
+    #: The host that deferred the task; no other sees its embedded scheduler's jobs.
+    host: str = ""
+    #: Seconds between two calls to the scheduler, each for all jobs of a site.
+    poll_interval: float = 5.0
+    #: For how long a cluster that does not answer is asked again.
+    unreachable_s: float = 900.0
+
+    def __attrs_pre_init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
 
     def serialize(self) -> Tuple[str, Dict[str, Any]]:
         """Airflow's call: the class and the arguments from which another process makes it again."""
         path = f"{type(self).__module__}.{type(self).__qualname__}"
-        return path, {name: getattr(self, name) for name in self.arguments}
+        return path, {each.name: getattr(self, each.name) for each in attrs.fields(type(self))}
 
     def polled(self, subscription: Subscription) -> AsyncContextManager[Subscription]:
         """Have a job polled inside the block, together with all others of the site."""

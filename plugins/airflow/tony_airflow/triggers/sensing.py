@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, AsyncIterator, Mapping, Optional
+from typing import Any, AsyncIterator, Dict, Mapping, Optional
 
+import attrs
 from airflow.triggers.base import TriggerEvent
 
 from tony_airflow.hooks.tony_async import TonyAsyncHook
@@ -20,33 +21,12 @@ from tony_core.client.workflow.poller import (
 from tony_core.client.workflow.results import metrics_of
 
 
+@attrs.define(kw_only=True, slots=False, eq=False, repr=False)
 class TonySensingTrigger(SiteTrigger):
-    """Fires when the condition is reached or missed.
+    """Fires when the condition is reached or missed."""
 
-    :param site: where the application runs (:meth:`Site.to_dict`).
-    :param condition: what is waited for (:meth:`Condition.to_dict`).
-    :param poll_interval: seconds between two calls to the scheduler.
-    :param unreachable_s: for how long a cluster that does not answer is asked again.
-    :param host: the host that deferred the sensor; no other sees its embedded scheduler's jobs.
-    """
-
-    arguments = ("site", "condition", "poll_interval", "unreachable_s", "host")
-
-    def __init__(
-        self,
-        *,
-        site: Mapping[str, Any],
-        condition: Mapping[str, Any],
-        poll_interval: float = 10.0,
-        unreachable_s: float = 900.0,
-        host: str = "",
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
-        self.site = dict(site)
-        self.condition = dict(condition)
-        self.poll_interval = poll_interval
-        self.unreachable_s = unreachable_s
-        self.host = host
+    #: The condition that the sensor waits for (:meth:`Condition.to_dict`).
+    condition: Dict[str, Any] = attrs.field(converter=dict)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait until the condition is reached, or can no longer be."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence
+from typing import Any, AsyncIterator, Dict, List, Mapping, Optional
 
+import attrs
 from airflow.triggers.base import TriggerEvent
 
 from tony_airflow.hooks.tony_async import TonyAsyncHook
@@ -21,51 +22,17 @@ KILL_S = 25.0  # Airflow gives a trigger's on_kill 30
 LAST_VIEW_S = 4.0
 
 
+@attrs.define(kw_only=True, slots=False, eq=False, repr=False)
 class TonyTrigger(SiteTrigger):
-    """Fires when the job has ended.
+    """Fires when the job has ended."""
 
-    :param site: where it runs (:meth:`Site.to_dict`).
-    :param app_id: the job.
-    :param poll_interval: seconds between two calls to the scheduler, each for all jobs of a site.
-    :param unreachable_s: for how long a cluster that does not answer is asked again.
-    :param lease_s: the job's lease, which reads of its page renew.
-    :param host: the host that submitted it; no other sees its embedded scheduler's jobs.
-    :param links: the names of the task's links, whose addresses are pushed when they are known.
-    :param get_logs: whether the task's log follows the chief's output.
-    """
-
-    arguments = (
-        "site",
-        "app_id",
-        "poll_interval",
-        "unreachable_s",
-        "lease_s",
-        "host",
-        "links",
-        "get_logs",
-    )
-
-    def __init__(
-        self,
-        *,
-        site: Mapping[str, Any],
-        app_id: str,
-        poll_interval: float = 5.0,
-        unreachable_s: float = 900.0,
-        lease_s: Optional[float] = None,
-        host: str = "",
-        links: Sequence[str] = (),
-        get_logs: bool = False,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
-        self.site = dict(site)
-        self.app_id = app_id
-        self.poll_interval = poll_interval
-        self.unreachable_s = unreachable_s
-        self.lease_s = lease_s
-        self.host = host
-        self.links: List[str] = list(links)
-        self.get_logs = get_logs
+    app_id: str
+    #: The job's lease, which reads of its page renew.
+    lease_s: Optional[float] = None
+    #: The names of the task's links, whose addresses are pushed when they are known.
+    links: List[str] = attrs.field(factory=list)
+    #: Whether the task's log follows the chief's output.
+    get_logs: bool = False
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the end, and report the job's progress into the task's log."""

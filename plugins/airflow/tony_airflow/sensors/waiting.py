@@ -1,0 +1,182 @@
+"""How a sensor waits: it checks its condition now, or hands it to a trigger."""
+
+from __future__ import annotations
+
+import socket
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
+
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    PokeReturnValue,
+)
+
+from tony_airflow.errors import FOR_GOOD, as_airflow
+from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.triggers.sensing import TonySensingTrigger
+from tony_core.client.errors import ClientError, NotFound
+from tony_core.client.workflow.condition import MISSED, REACHED, WAITING, Answer, Condition
+from tony_core.client.workflow.outage import Outage
+from tony_core.schedulers.port import NoSuchApplication, SchedulerError
+
+if TYPE_CHECKING:
+    from tony_airflow.sensors.tony import TonySensor
+
+
+class SensorWait:
+    """The wait of one sensor, from its first check to the close of its connections."""
+
+    def __init__(self, sensor: TonySensor) -> None:
+        self._sensor = sensor
+        self._log = sensor.log
+        self._condition = read_condition(sensor)
+        self._hook = TonyHook(sensor.tony_conn_id, scheduler=sensor.scheduler or None)
+        self._outage = Outage(sensor.unreachable_timeout)
+        self._logged = ""
+
+    def check_or_defer(self) -> Any:
+        """What the sensor returns where the condition is met now; else it is deferred."""
+        try:
+            answer = self._check()
+            if answer.verdict == WAITING:
+                self._defer()
+            _refuse_missed(answer)
+        except AirflowException as error:
+            # As in Airflow's own execute(), which does not run here.
+            is_final = isinstance(error, AirflowFailException)
+            if self._sensor.never_fail or (self._sensor.soft_fail and is_final):
+                raise AirflowSkipException(str(error)) from error
+            raise
+        finally:
+            self.close()
+        return answer.found
+
+    def poke(self) -> PokeReturnValue:
+        """The result of one check, for Airflow."""
+        answer = self._check()
+        _refuse_missed(answer)
+        return PokeReturnValue(answer.verdict == REACHED, answer.found)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._hook.close()
+
+    def _defer(self) -> None:
+        sensor = self._sensor
+        sensor.defer(
+            trigger=TonySensingTrigger(
+                site=self._hook.site.for_trigger(),
+                condition=self._condition.to_dict(),
+                poll_interval=max(sensor.poke_interval, 1.0),
+                unreachable_s=sensor.unreachable_timeout,
+                host=socket.gethostname(),
+            ),
+            method_name="execute_complete",
+            timeout=timedelta(seconds=sensor.timeout),
+        )
+
+    def _check(self) -> Answer:
+        """Check the condition once; a cluster that does not answer now counts as waiting."""
+        try:
+            answer = self._evaluate()
+        except (SchedulerError, ClientError) as error:
+            self._outage.failed()
+            is_answer = isinstance(error, (*FOR_GOOD, NoSuchApplication, ClientError))
+            if is_answer or self._outage.has_expired:
+                raise as_airflow(error) from error
+            self._log.warning("the scheduler does not answer, and is asked again: %s", error)
+            return Answer(WAITING, "the scheduler does not answer")
+        self._outage.answered()
+        if answer.text != self._logged:
+            self._logged = answer.text
+            self._log.info("%s", answer.text)
+        return answer
+
+    def _evaluate(self) -> Answer:
+        condition, hook = self._condition, self._hook
+        if condition.application_id:
+            status: Any = _by_id(hook, condition.application_id)
+        else:
+            status = condition.search(hook.list())
+        wants_metrics = condition.metric is not None and status is not None
+        return condition.check(status, hook.metrics(status.app_id) if wants_metrics else {})
+
+
+def read_condition(sensor: TonySensor) -> Condition:
+    """The condition of a sensor's arguments; AirflowFailException if they are wrong."""
+    try:
+        condition = Condition(
+            application_id=sensor.application_id or None,
+            tag=sensor.tag or None,
+            name=sensor.name or None,
+            submitted_after=_timestamp(sensor.submitted_after),
+            states=_states(sensor.state),
+            metric=sensor.metric or None,
+            above=_number(sensor.above, "above"),
+            below=_number(sensor.below, "below"),
+        )
+        wrong = condition.problems()
+    except ValueError as error:
+        wrong = [str(error)]
+    if wrong:
+        raise AirflowFailException(f"the sensor {sensor.task_id}: {'; '.join(wrong)}")
+    return condition
+
+
+def result_of(event: Mapping[str, Any], log: Any) -> Any:
+    """What the sensor returns after a trigger's event; AirflowException for a failed wait."""
+    if event.get("refused"):
+        raise AirflowFailException(str(event["refused"]))
+    if event.get("error"):
+        raise AirflowException(str(event["error"]))
+    answer = Answer(str(event["verdict"]), str(event["said"]), event.get("found"))
+    _refuse_missed(answer)
+    log.info("%s", answer.text)
+    return answer.found
+
+
+def _refuse_missed(answer: Answer) -> None:
+    if answer.verdict == MISSED:
+        raise AirflowFailException(answer.text)
+
+
+def _by_id(hook: TonyHook, app_id: str) -> Any:
+    """An application's status, or its view in history; NoSuchApplication without either."""
+    try:
+        return hook.status(app_id)
+    except NoSuchApplication:
+        pass
+    try:
+        return hook.view(app_id)  # history may have what the scheduler has forgotten
+    except NotFound:
+        raise NoSuchApplication(
+            f"{hook.site.label} knows no application {app_id}, and history holds none"
+        ) from None
+
+
+def _timestamp(value: Union[datetime, str, None]) -> Optional[float]:
+    if value is None or value == "":
+        return None
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"submitted_after is {value!r}, which is not a time") from None
+    if moment.tzinfo is None:
+        raise ValueError(f"submitted_after is {value!r}, which is without a time zone")
+    return moment.timestamp()
+
+
+def _states(value: Union[str, Sequence[str]]) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    return tuple(getattr(name, "value", str(name)).strip().upper() for name in names)
+
+
+def _number(value: Union[float, str, None], name: str) -> Optional[float]:
+    if value is None or value == "":
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {value!r}, which is not a number") from None
