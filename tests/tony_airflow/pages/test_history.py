@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, Iterator
@@ -133,10 +132,10 @@ def test_the_job_of_another_task_instance_is_not_shown(tony_home: Path) -> None:
     """Whoever may write XComs of one DAG may name any job there."""
     written(tony_home)
     for other in (
-        replace(PLACE, dag_id="mine"),
-        replace(PLACE, run_id="other"),
-        replace(PLACE, task_id="other"),
-        replace(PLACE, map_index=0),
+        PLACE._replace(dag_id="mine"),
+        PLACE._replace(run_id="other"),
+        PLACE._replace(task_id="other"),
+        PLACE._replace(map_index=0),
     ):
         assert "with the tag of this task instance" in refused(other)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import (
     Any,
     Dict,
