@@ -200,11 +200,11 @@ class Rules:
         running: Dict[str, Executor] = {}
         for name, executor in self.executors.items():
             if executor.gone:
-                assert name not in state.open, f"{name} has ended, and is held"
+                assert name not in state.held, f"{name} has ended, and is held"
                 continue
             assert executor.launched, f"{name} is neither used nor given back"
             # At the end a farewell may be enough: the scheduler ends what is left.
-            known = name in state.open or name in self.given_up or ending
+            known = name in state.held or name in self.given_up or ending
             assert known, f"{name} is held, and the machine does not know it"
             if executor.phase == "running" and name not in self.given_up:
                 task = state.tasks[executor.task]

@@ -86,7 +86,7 @@ def test_one_that_was_stopped_before_its_call_is_no_sign_either() -> None:
     executor = world.executor("worker:0")
     world.kill("worker:1", ExitCause.PREEMPTED)
     stop_container(
-        world.machine.state, world.machine.state.open[executor.container.id], 0.0, "for a test"
+        world.machine.state, world.machine.state.held[executor.container.id], 0.0, "for a test"
     )
     world.complete(executor, 143, ExitCause.EXITED)
     assert not world.machine.state.avoided_nodes

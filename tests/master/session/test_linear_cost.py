@@ -89,7 +89,7 @@ class CountedList(list):  # type: ignore[type-arg]
         return list(self.looks.at(found)) if isinstance(at, slice) else found
 
 
-GROWS = ("tasks", "containers", "open", "done", "failures")
+GROWS = ("tasks", "containers", "held", "done", "failures")
 KINDS: Dict[type, Any] = {dict: CountedDict, set: CountedSet, list: CountedList}
 
 
@@ -387,7 +387,7 @@ def tasks_restarted_beside_left_programs(count: int) -> Wide:
     del world.queue[count // 2 :]
     world.let().slow = True
     while (
-        sum(x.state is ContainerState.STOPPING for x in list(dict.values(world.machine.state.open)))
+        sum(x.state is ContainerState.STOPPING for x in list(dict.values(world.machine.state.held)))
         < count // 2
     ):
         world.after(5)

@@ -1122,7 +1122,7 @@ def test_an_invalid_transition_carries_the_story() -> None:
 def test_containers_and_the_phase_move_by_their_tables_too() -> None:
     world = world_of(role("worker")).settle()
     state = world.machine.state
-    record = state.open["c1"]
+    record = state.held["c1"]
     with pytest.raises(InvalidTransition, match=r"c1: live -> launched(?s:.*)requested->allocated"):
         state.move_container(record, ContainerState.LAUNCHED)
     with pytest.raises(InvalidTransition, match=r"active -> backoff(?s:.*)new->active"):
@@ -1212,11 +1212,11 @@ def test_a_late_report_on_a_previous_session_clears_nothing() -> None:
     assert (world.machine.state.session, len(world.running())) == (1, 2)
     world.end("worker:0", 2).after(3)
     world.report("c2", Stopped(0, True))
-    assert world.machine.state.open["c2"].state is ContainerState.CLEANUP, (
+    assert world.machine.state.held["c2"].state is ContainerState.CLEANUP, (
         "its program of session 1 still runs"
     )
     world.settle()
-    assert world.machine.state.open["c2"].state is not ContainerState.CLEANUP
+    assert world.machine.state.held["c2"].state is not ContainerState.CLEANUP
 
 
 def test_what_no_node_could_start_is_not_tried_again() -> None:

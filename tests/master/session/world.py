@@ -353,7 +353,7 @@ class World(Rules):
 
     def ending(self) -> List[str]:
         """The containers in which a program is being ended."""
-        return [x.id for x in self.machine.state.open.values() if x.state is ContainerState.CLEANUP]
+        return [x.id for x in self.machine.state.held.values() if x.state is ContainerState.CLEANUP]
 
     def story_texts(self, kind: str) -> List[str]:
         """The texts of the story lines of one kind."""

@@ -103,7 +103,7 @@ def note_node_lost(state: State, event: container_pool.NodeLost) -> None:
 
 def note_preemption(state: State, event: container_pool.PreemptionRequested) -> None:
     """Add a line that explains the ends that follow."""
-    records = [state.open[name] for name in event.container_ids if name in state.open]
+    records = [state.held[name] for name in event.container_ids if name in state.held]
     names = [record.task or record.id for record in records]
     text = "the scheduler will take back the containers of " + ", ".join(names)
     state.add_line(StoryKind.PREEMPTION_WARNED, text, Level.WARNING)
@@ -295,7 +295,7 @@ def check_tasks(state: State) -> None:
     bound: Dict[str, str] = {}
     for task in state.tasks.values():
         assert task.state not in HOLDS_CONTAINER or task.container, f"{task.name}: no container"
-        if task.container and task.container in state.open:
+        if task.container and task.container in state.held:
             other = bound.setdefault(task.container, task.name)
             assert other == task.name, f"{task.container} belongs to {other} and {task.name}"
         assert task.state in TERMINAL or task.name not in state.done
@@ -318,8 +318,8 @@ _ALL_BOUND = (P.ACTIVE, P.SETTLING, P.CLEANUP, P.BACKOFF)
 
 def check_containers(state: State) -> None:
     """What must hold of containers that have not ended."""
-    for record in state.open.values():
-        assert record.state is not ContainerState.ENDED, f"{record.id} has ended and is still open"
+    for record in state.held.values():
+        assert record.state is not ContainerState.ENDED, f"{record.id} has ended and is still held"
         if record.state is ContainerState.STOPPING:
             assert (D.STOP, record.id) in state.deadlines, f"{record.id}: a stop with no deadline"
         if record.state is ContainerState.CLEANUP:

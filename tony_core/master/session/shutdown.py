@@ -59,7 +59,7 @@ def _ask_to_stop(state: State, record: ContainerRecord, grace_s: float, reason: 
 
 def give_up_container(state: State, pending: PendingDeadline) -> None:
     """Count a container that did not end in its time as gone."""
-    record = state.open.pop(pending.name, None)
+    record = state.held.pop(pending.name, None)
     if record is None:
         return
     state.move_container(record, ContainerState.ENDED)
@@ -89,7 +89,7 @@ def wait_for_program(state: State, record: ContainerRecord, grace_s: float) -> N
 
 def stop_overdue_program(state: State, pending: PendingDeadline) -> None:
     """End the container of an executor that could not end its program in time."""
-    record = state.open.get(pending.name)
+    record = state.held.get(pending.name)
     if record is not None:
         stop_container(state, record, 0.0, f"its program did not end ({pending.reason})")
 
@@ -109,7 +109,7 @@ def stop_session(state: State, reason: str, grace_s: float, fresh: bool) -> None
     state.move_phase(Phase.CLEANUP)
     state.deadlines.cancel_kinds(Deadline.HEALTHY)
     state.emit(EndSession(state.session))
-    for record in list(state.open.values()):
+    for record in list(state.held.values()):
         task = state.tasks[record.task] if record.task else None
         if task is None or task.container != record.id:
             stop_container(state, record, 0.0, "not needed any more")
@@ -146,7 +146,7 @@ def note_shutdown_requested(state: State, event: ShutdownRequested) -> None:
         grace = state.job.timeouts.kill_grace_s
         state.request_end(AppState.KILLED, event.reason, grace)
     elif event.by_user:
-        for record in state.open.values():
+        for record in state.held.values():
             state.emit(StopContainer(record.id, 0.0, event.reason))
 
 
@@ -185,7 +185,7 @@ def stop_all(state: State) -> None:
     for name in sorted(state.restarts.pending):
         state.move(state.tasks[name], S.KILLED, "the job ended")
     reason = f"the job ends: {end.state.value.lower()}"
-    for record in list(state.open.values()):
+    for record in list(state.held.values()):
         pending = state.deadlines.get(Deadline.STOP, record.id)
         if pending is not None and pending.until > state.now + end.grace_s + STOP_ALLOWANCE_S:
             _ask_to_stop(state, record, end.grace_s, reason)  # it has no longer than the others
@@ -202,7 +202,7 @@ def leave_containers(state: State, pending: PendingDeadline) -> None:
 
 def is_finished(state: State) -> bool:
     """Whether nothing is held any more, or what is must be left behind."""
-    return not state.open or state.leaves_containers
+    return not state.held or state.leaves_containers
 
 
 def finish(state: State) -> None:
@@ -212,8 +212,8 @@ def finish(state: State) -> None:
             state.move(task, S.KILLED, "the job ended")
     state.move_phase(Phase.ENDED)
     state.deadlines.cancel_kinds(Deadline.END, Deadline.STOP)
-    if state.open:
-        names = ", ".join(list(state.open)[:10])
+    if state.held:
+        names = ", ".join(list(state.held)[:10])
         state.add_line(StoryKind.LEFT_BEHIND, f"did not end in time: {names}", Level.ERROR)
     assert state.outcome is not None
     state.emit(Finish(state.outcome, state.diagnostics, dict(state.root_cause)))

@@ -172,7 +172,7 @@ def launch_executors(state: State) -> None:
             state.emit(ReleaseContainer(container.id))
             continue
         record = ContainerRecord(container, task.name)
-        state.containers[container.id] = state.open[container.id] = record
+        state.containers[container.id] = state.held[container.id] = record
         task.container = container.id
         state.move(task, S.ALLOCATED)
         state.move(task, S.LAUNCHED)

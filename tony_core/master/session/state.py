@@ -132,7 +132,7 @@ class State:
 
         # containers
         self.containers: Dict[str, ContainerRecord] = {}
-        self.open: Dict[str, ContainerRecord] = {}  # those that have not ended
+        self.held: Dict[str, ContainerRecord] = {}  # those that have not ended
         self.unclaimed: Dict[str, List[ContainerRecord]] = {}  # by role: see has_unclaimed()
         self.avoided_nodes: Set[str] = set()
         self._found: List[ContainerRecord] = []  # see any_container()
@@ -280,7 +280,7 @@ class State:
 
     def container_of(self, task: TaskRecord) -> Optional[ContainerRecord]:
         """The task's container, if it has one that has not ended."""
-        return self.open.get(task.container) if task.container else None
+        return self.held.get(task.container) if task.container else None
 
     def node_of(self, task: TaskRecord) -> str:
         """Where it runs or ran."""
@@ -371,7 +371,7 @@ class State:
         while self._found and self._found[-1].state not in states:
             self._found.pop()
         if not self._found:
-            self._found = [record for record in self.open.values() if record.state in states]
+            self._found = [record for record in self.held.values() if record.state in states]
         return bool(self._found)
 
     def has_unclaimed(self, role: str) -> bool:

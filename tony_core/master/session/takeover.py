@@ -75,13 +75,13 @@ def note_inherited(state: State, event: ContainersInherited) -> None:
     journal = event.journal
     for container in event.containers:
         record = ContainerRecord(container, inherited=True)
-        state.containers[container.id] = state.open[container.id] = record
+        state.containers[container.id] = state.held[container.id] = record
     state.began = state.now - float(_to_number(journal.get("elapsed_s")))
     outcome = journal.get("outcome")
     if not outcome and (not journal or int(_to_number(journal.get("session"))) < 0):
         # The programs of both masters would write to the same places otherwise.
-        if state.open:
-            text = f"{len(state.open)} containers of the previous attempt belong to no session"
+        if state.held:
+            text = f"{len(state.held)} containers of the previous attempt belong to no session"
             state.add_line(StoryKind.TAKEOVER, f"{text}: they are ended first", Level.DECISION)
         _discard_inherited(state, "it belongs to no session")
         return
@@ -106,7 +106,7 @@ def _discard_inherited(state: State, reason: str) -> None:
     """End what the previous attempt left; the job goes on when nothing of it is there."""
     state.takeover.discards_all = True
     state.move_phase(Phase.ADOPTING)
-    for record in list(state.open.values()):
+    for record in list(state.held.values()):
         stop_container(state, record, 0.0, reason)
 
 
@@ -145,7 +145,7 @@ def _restore(state: State, journal: Mapping[str, Any]) -> None:
 
 def note_registered(state: State, container_id: str, message: Register) -> None:
     """Adopt an executor of the previous attempt, or register one of this."""
-    record = state.open.get(container_id)
+    record = state.held.get(container_id)
     if record is None:
         return
     if state.phase is Phase.ADOPTING and record.state is ContainerState.LAUNCHED:
@@ -204,10 +204,10 @@ def _bind_task(task: TaskRecord, record: ContainerRecord, message: Register) -> 
 def must_await_ends(state: State) -> bool:
     """Whether a program of the previous attempt may run beside those of this one."""
     if state.takeover.discards_all:
-        return bool(state.open)
+        return bool(state.held)
     while state.takeover.awaited_ends:
         one = next(iter(state.takeover.awaited_ends))
-        if one in state.open:
+        if one in state.held:
             return True
         state.takeover.awaited_ends.discard(one)
     return False
@@ -215,7 +215,7 @@ def must_await_ends(state: State) -> bool:
 
 def may_begin_job(state: State) -> bool:
     """Whether all that belonged to no session is gone, and the first may begin."""
-    return state.takeover.discards_all and state.session < 0 and not state.open
+    return state.takeover.discards_all and state.session < 0 and not state.held
 
 
 def is_registration_over(state: State) -> bool:
@@ -231,10 +231,10 @@ def stop_unregistered(state: State) -> None:
     """End the containers whose executors did not register."""
     state.takeover.unregistered_stopped = True
     state.deadlines.cancel(Deadline.ADOPTION)
-    for record in list(state.open.values()):
+    for record in list(state.held.values()):
         if record.state is ContainerState.LAUNCHED:
             stop_container(state, record, 0.0, "its executor did not register with the new master")
-    hiding = [record.id for record in state.open.values() if _may_hide_program(state, record)]
+    hiding = [record.id for record in state.held.values() if _may_hide_program(state, record)]
     state.takeover.awaited_ends.update(hiding)
 
 
@@ -271,7 +271,7 @@ def resume_session(state: State) -> None:
     state.unhandled.ended_tasks.clear()  # they are found among all
     ended = [t for t in state.tasks.values() if t.state in TERMINAL and t.name not in state.done]
     spare: IdleExecutors = {}
-    for record in state.open.values():
+    for record in state.held.values():
         if record.state is ContainerState.LIVE and record.task is None:
             spare.setdefault(record.container.role, deque()).append(record)
     if state.elastic.regrouping or _has_index_gaps(state):

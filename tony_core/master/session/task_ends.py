@@ -62,7 +62,7 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
     task.message = message.message
     task.stderr_tail = tuple(message.stderr_tail)
     task.usage = dict(message.usage)
-    record = state.open.get(container_id)
+    record = state.held.get(container_id)
     asked = record is not None and record.state in (ContainerState.CLEANUP, ContainerState.STOPPING)
     if message.exit_code == 0 and message.cause == ExitCause.EXITED:
         state.move(task, S.SUCCEEDED)
@@ -81,7 +81,7 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
 
 def note_stopped(state: State, container_id: str, message: Stopped) -> None:
     """Free the container whose executor has ended a session's program, or replace it."""
-    record = state.open.get(container_id)
+    record = state.held.get(container_id)
     if record is None:
         return
     if record.state is ContainerState.STOPPING and state.phase is Phase.ENDING and message.clean:
@@ -129,7 +129,7 @@ def _count_as_ended(state: State, record: ContainerRecord) -> None:
     task = state.task_of(record.id)
     if task is not None and task.state in HOLDS_CONTAINER:
         state.move(task, S.KILLED, "the job ended")
-    del state.open[record.id]
+    del state.held[record.id]
     state.move_container(record, ContainerState.ENDED)
     state.deadlines.cancel(Deadline.STOP, record.id)
 
@@ -161,7 +161,7 @@ def note_reported(state: State, container_id: str, message: Reported) -> None:
 
 def note_executor_lost(state: State, event: ExecutorLost) -> None:
     """Count a task as lost whose executor is silent for longer than the heartbeats allow."""
-    record = state.open.get(event.container_id)
+    record = state.held.get(event.container_id)
     if record is None or record.state is ContainerState.STOPPING:
         return
     task = state.task_of(record.id)
@@ -175,7 +175,7 @@ def note_executor_lost(state: State, event: ExecutorLost) -> None:
 
 def note_completed(state: State, event: Completed) -> None:
     """Keep how a container ended, as the scheduler reports, and what that means for its task."""
-    record = state.open.pop(event.container_id, None)
+    record = state.held.pop(event.container_id, None)
     if record is None:
         return
     before = record.state
