@@ -24,6 +24,7 @@ from tony_core.client.merge import (
     with_containers,
     with_end,
 )
+from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
 from tony_core.job.spec import Job
 from tony_core.jsontext import is_number
@@ -415,9 +416,3 @@ def whole_story(
     if record is not None and status.state.ended and not is_finished(record):
         record = with_end(record, status)
     return record.events if record is not None else ()
-
-
-def event_number(event: Mapping[str, Any]) -> int:
-    """An event's place in the story; 0 when it has none."""
-    number = event.get("n")
-    return number if isinstance(number, int) else 0

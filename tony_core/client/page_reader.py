@@ -13,14 +13,13 @@ from queue import SimpleQueue
 from typing import Any, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from tony_core.client.errors import PageError
-from tony_core.client.lookup import event_number
 from tony_core.client.page import LONGEST_PAUSE_S, Page
+from tony_core.history.layout import StoryKind, event_number
 from tony_core.unexpected_errors import UnexpectedErrors
 
 POLL_S = 2.0  # tasks and metrics change without an event
 JOIN_S = 2.0
 SHARE = 0.2  # of the time may go into reading tasks: the page is the job's own
-JOB_ENDED = "job-ended"  # the story's last line; what the page shows after it is final
 FAILING_MOST_S = 5.0
 
 
@@ -160,7 +159,7 @@ class PageReader:
             if fresh:
                 changed = True
                 self._inbox.put(NewEvents(tuple(fresh)))
-            over = any(event.get("kind") == JOB_ENDED for event in fresh)
+            over = any(event.get("kind") == StoryKind.JOB_ENDED for event in fresh)
             began = time.monotonic()
             if over or began >= due or (changed and began >= allowed):
                 self._inbox.put(PageState(page.job(), tuple(page.tasks())))

@@ -25,10 +25,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.client.finalize import finalize
-from tony_core.client.lookup import event_number, story_after
+from tony_core.client.lookup import story_after
 from tony_core.client.merge import from_page, from_status, under_status
 from tony_core.client.page_reader import (
-    JOB_ENDED,
     NewEvents,
     PageLost,
     PageReader,
@@ -37,6 +36,7 @@ from tony_core.client.page_reader import (
     Update,
     WakeUp,
 )
+from tony_core.history.layout import StoryKind, event_number
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
 from tony_core.view import HISTORY, JobView, TaskView
@@ -44,7 +44,7 @@ from tony_core.view import HISTORY, JobView, TaskView
 #: For how long a scheduler that stopped answering is asked again before that is an error.
 UNREACHABLE_S = 120.0
 TICK_S = 0.25
-ENDING_KINDS = ("ending", JOB_ENDED)
+ENDING_KINDS = (StoryKind.ENDING, StoryKind.JOB_ENDED)
 #: For how long the scheduler is asked often after the page announced the job's end.
 EAGER_S = 5.0
 
@@ -220,7 +220,7 @@ class Watch:
         for event in new.events:
             self._event(event)
             ending = ending or event.get("kind") in ENDING_KINDS
-            self._story_complete = event.get("kind") == JOB_ENDED
+            self._story_complete = event.get("kind") == StoryKind.JOB_ENDED
         return ending
 
     def _keep_final(self, state: PageState) -> None:

@@ -1,9 +1,10 @@
-"""The names of the files in a job\'s history folder, and what the lines of its story are about."""
+"""The names of the files in a job's history folder, and what the lines of its story are about."""
 
 from __future__ import annotations
 
 import re
 from enum import Enum
+from typing import Any, Mapping
 
 SUMMARY = "summary.json"
 CONFIG = "tony-final.xml"
@@ -69,3 +70,9 @@ def segment_number(name: str) -> int:
     """The number of a segment's file name; 0 if it is something else."""
     match = _SEGMENT.match(name)
     return int(match.group(1)) if match else 0
+
+
+def event_number(event: Mapping[str, Any]) -> int:
+    """An event's place in the story; 0 when it has none."""
+    number = event.get("n")
+    return number if isinstance(number, int) else 0
