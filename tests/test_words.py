@@ -14,7 +14,20 @@ from pathlib import Path
 from typing import Iterator, List, Tuple
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PRODUCT = ("tony_core", "executor", "program", "plugins", "dags")
+ROOMS = ("tony_core", "executor", "program", "plugins", "dags", "tests", "benchmarks")
+
+LEFT_OUT = (
+    "tests/airflow_2",
+    "tests/client/workflow",
+    "tests/cluster/fakeyarn/harness.py",
+    "tests/files/webhdfs",
+    "tests/hadoop",
+    "tests/schedulers",
+    "tests/tony_airflow",
+    "tests/tony_azkaban",
+    "tests/test_words.py",  # it has the refused words themselves
+)
+"""What is not held to this yet."""
 
 PHRASES = re.compile(
     r"\b(somebody|nobody|whoever|(?:is|are|was|were) (?:told|said)|is silence|in vain"
@@ -22,6 +35,11 @@ PHRASES = re.compile(
     re.IGNORECASE,
 )
 """Sentences that hide who does what."""
+
+WORDS_OF_PHRASES = re.compile(
+    r"somebody|nobody|whoever|told|said|silence|vain|to be had|too many|than none", re.IGNORECASE
+)
+"""One word of each phrase, which no line break and no pair of quotes divides."""
 
 METAPHORS = frozenset(
     """
@@ -36,6 +54,8 @@ METAPHORS = frozenset(
 def _texts(path: Path) -> Iterator[Tuple[int, str]]:
     """Every comment and every text of a module with the line that it begins in."""
     source = path.read_text()
+    if not WORDS_OF_PHRASES.search(source):
+        return  # nearly always, and the rest is slow
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
@@ -71,7 +91,10 @@ def phrases_in(path: Path) -> List[str]:
         lines = iter(enumerate(path.read_text().splitlines(), 1))
     where = path.relative_to(CHECKOUT)
     return [
-        f"{where}:{line}: {found[0]}" for line, text in lines for found in PHRASES.finditer(text)
+        f"{where}:{line}: {found[0]}"
+        for line, text in lines
+        if text != "nobody"  # the Unix account
+        for found in PHRASES.finditer(text)
     ]
 
 
@@ -86,8 +109,10 @@ def metaphors_in(path: Path) -> List[str]:
 
 
 def modules() -> List[Path]:
-    """Every module of the product."""
-    return sorted(path for room in PRODUCT for path in (CHECKOUT / room).rglob("*.py"))
+    """Every module of the product, its tests and its benchmarks."""
+    found = sorted(path for room in ROOMS for path in (CHECKOUT / room).rglob("*.py"))
+    left_out = [CHECKOUT / name for name in LEFT_OUT]
+    return [path for path in found if not any(path.is_relative_to(one) for one in left_out)]
 
 
 def pages() -> List[Path]:
