@@ -49,10 +49,10 @@ def _feature(*needs: str, shape: bool = False) -> Callable[[Callable[[Plan], Non
     return register
 
 
-def complete(wanted: Iterable[str]) -> List[str]:
+def complete(requested: Iterable[str]) -> List[str]:
     """The features asked for and those that they need, in the order in which they apply."""
     wanted = set()
-    todo = list(wanted)
+    todo = list(requested)
     while todo:
         name = todo.pop()
         if name not in FEATURES:

@@ -171,8 +171,8 @@ def test_a_journal_elsewhere(far: FarFileSystem) -> None:
     journal.address("c1", "node:1")
     journal.save()
     assert journal.close(5) == []
-    journal = Journal(STATE, 2).read()
-    assert (journal.record, journal.executors) == ({"session": 3}, {"c1": "node:1"})
+    content = Journal(STATE, 2).read()
+    assert (content.record, content.executors) == ({"session": 3}, {"c1": "node:1"})
 
 
 class Noting(FarFileSystem):

@@ -50,8 +50,8 @@ class BehindProxy:
         assert web, "the ResourceManager's web address is not known"
         self.url = f"http://{web}/proxy/{self.application}/"
         where = WebProxy((str(urlsplit(self.url).hostname),), self.url, "dr.who")._replace(**proxy)
-        context = {"host": "localhost", "bind": "0.0.0.0", "proxy": where}
-        self.shell = Shell(folder, job.replace(user=user), context=context)
+        master_context = {"host": "localhost", "bind": "0.0.0.0", "proxy": where}
+        self.shell = Shell(folder, job.replace(user=user), context=master_context)
         self._rm = self._register()
         self._stopped = threading.Event()
         self._beating = threading.Thread(target=self._beat)
