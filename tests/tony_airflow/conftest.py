@@ -44,8 +44,8 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
     """``connect("prod", host=..., extra={...})``: a connection of the type tony; its id."""
 
     def make(conn_id: str = "tony_default", **fields: Any) -> str:
-        told = {"conn_type": "tony", **fields}
-        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(told))
+        connection = {"conn_type": "tony", **fields}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
         return conn_id
 
     return make

@@ -33,11 +33,11 @@ class Events(Dict[Any, Event]):
         return self[key]
 
 
-def test_the_model_as_the_program_said_and_as_the_dag_says() -> None:
-    told = {"application_id": "app_1", "metrics": {"loss": 0.1}}
-    assert extra_of(SUMMARY) == {**told, "model": "hdfs://nn/models/7"}
+def test_the_models_path_from_the_result_or_from_the_dag() -> None:
+    expected = {"application_id": "app_1", "metrics": {"loss": 0.1}}
+    assert extra_of(SUMMARY) == {**expected, "model": "hdfs://nn/models/7"}
     assert extra_of(SUMMARY, "/models/8")["model"] == "/models/8"
-    assert extra_of({**SUMMARY, "result": 5}) == told
+    assert extra_of({**SUMMARY, "result": 5}) == expected
 
 
 def test_an_asset_and_an_alias() -> None:

@@ -74,7 +74,7 @@ class TestWhatAConnectionSays:
             conf={"tony.am.memory": "1g"},
         )
 
-    def test_all_that_is_wrong_is_said_at_once(self) -> None:
+    def test_all_problems_are_reported_at_once(self) -> None:
         message = wrong(
             {
                 "qeue": "x",
@@ -157,7 +157,7 @@ class TestTheEnvironment:
             "HADOOP_USER_NAME": "ml",
         }
 
-    def test_addresses_alone_are_enough(self) -> None:
+    def test_addresses_are_enough(self) -> None:
         made = site({"name_node": "nn:8020"}, host="rm:8050")
         conf = SiteConfiguration.load(made.env({"HADOOP_CONF_DIR": "/nowhere"}))
         assert conf.files == ("the connection prod",)

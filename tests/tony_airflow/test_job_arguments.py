@@ -85,7 +85,7 @@ class TestWhatIsSaid:
         assert job.timeouts.application_s == 7200
         assert job.program.checkpoint_dir == "hdfs:///ckpt"
 
-    def test_nothing_said_says_nothing(self) -> None:
+    def test_no_arguments_set_no_keys(self) -> None:
         assert job_arguments({}) == JobArguments(shell_env={}, container_env={})
 
     @pytest.mark.parametrize("message", ["2h", 7200, timedelta(hours=2), "7200", 7200.0])

@@ -1,4 +1,4 @@
-"""What Airflow is told of us, held against its own schemas and against what is there."""
+"""The description for Airflow fits its own schemas, and the modules that exist."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ def test_each_task_run_map_index_and_generation_has_its_own() -> None:
 
 
 def test_the_generation_counts_clears_and_no_retries() -> None:
-    def ti(**told: Any) -> Any:
-        return SimpleNamespace(dag_id="d", run_id="r", task_id="t", **told)
+    def ti(**fields: Any) -> Any:
+        return SimpleNamespace(dag_id="d", run_id="r", task_id="t", **fields)
 
     first = task_tags(ti(max_tries=2, try_number=1, map_index=-1), retries=2)
     retried = task_tags(ti(max_tries=2, try_number=2, map_index=-1), retries=2)
@@ -89,7 +89,7 @@ def test_of_two_of_a_generation_the_newest_goes_on() -> None:
     assert found.reusable == new and found.stale == (old,)
 
 
-def test_one_that_succeeded_is_a_retrys_result_and_nobody_elses() -> None:
+def test_a_job_that_succeeded_is_the_result_of_a_retry_only() -> None:
     done = app(TAGS, AppState.SUCCEEDED)
     assert TAGS.predecessors([done]).reusable == done
     assert TaskTags("dag", "run", "task", -1, 0, first=True).predecessors([done]).reusable is None

@@ -73,12 +73,12 @@ class Watch:
     def run(self):
         raise SchedulerError("it was ended under these hands")
 
-def said(self, text):
+def write(self, text):
     print(text, flush=True)
     if text.startswith("goes on with"):
         cancel()
 
-attempt.Log.write = said
+attempt.Log.write = write
 attempt.Watch = Watch
 attempt.open_scheduler = lambda name: Scheduler()
 attempt.prepare = lambda scheduler, job: SimpleNamespace(app_id=APP, warnings=())
@@ -108,7 +108,7 @@ def run(how: str) -> Tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_what_is_just_being_submitted_is_ended_before_anybody_leaves() -> None:
+def test_a_submission_in_progress_is_ended_before_the_program_exits() -> None:
     code, output = run("submits")
     assert code == 143, output
     assert "KILLED: application_1_1 was cancelled while it was being submitted" in output

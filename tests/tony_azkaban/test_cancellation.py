@@ -30,7 +30,7 @@ class Scheduler:
         if how == "hangs":
             time.sleep(600)
         if how == "refuses":
-            raise SchedulerError("nobody may")
+            raise SchedulerError("permission denied")
         if how == "comes-late" and len(asked) < 5:
             raise NoSuchApplication("not yet")
         if how == "twice" and threading.current_thread() is first[0]:
@@ -56,7 +56,7 @@ made.request()
 if how == "main-tells":
     assert made.ended.wait(60) and made.claim_report() and not made.claim_report()
     time.sleep(0.6)
-    print("told by main", len(asked), asked[0])
+    print("reported by main", len(asked), asked[0])
     sys.exit(7)
 time.sleep(600)
 """
@@ -83,7 +83,7 @@ def test_it_ends_while_the_main_thread_is_held_up(how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "why"), [("hangs", ""), ("refuses", ": nobody may"), ("nowhere", ": no cluster")]
+    ("how", "why"), [("hangs", ""), ("refuses", ": permission denied"), ("nowhere", ": no cluster")]
 )
 def test_it_cannot_be_ended_in_time(how: str, why: str) -> None:
     code, output = run(how, 0.3)
@@ -97,16 +97,16 @@ def test_a_process_of_its_own_sees_it_through(tmp_path: Path) -> None:
     """Wherever the job runs and whatever its folder and its variables bring."""
     for name in ("json.py", "argparse.py", "tony_core.py"):
         (tmp_path / name).write_text("raise SystemExit('a file of the job')\n")
-    output = tmp_path / "said"
+    output = tmp_path / "arguments"
     script = (
         "import sys; sys.path[:0] = " + repr(PATHS) + "\n"
         "import subprocess\n"
         "from tony_azkaban import cancellation\n"
         "started = subprocess.Popen\n"
-        "def told(words, **options):\n"
+        "def record(words, **options):\n"
         "    return made.append(started(words, **{**options, 'stderr': open(sys.argv[1], 'wb')}))\n"
         "made = []\n"
-        "subprocess.Popen = told\n"
+        "subprocess.Popen = record\n"
         "cancellation.start_kill_process('local', 'local_20260101000000_000001')\n"
         "sys.exit(made[0].wait(60))\n"
     )
@@ -125,4 +125,4 @@ def test_a_process_of_its_own_sees_it_through(tmp_path: Path) -> None:
 def test_the_main_thread_tells_it_if_it_can() -> None:
     code, output = run("main-tells", 0.3)
     assert code == 7
-    assert output == "told by main 1 cancelled: Azkaban ended the job (SIGTERM)\n"
+    assert output == "reported by main 1 cancelled: Azkaban ended the job (SIGTERM)\n"

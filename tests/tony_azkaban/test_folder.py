@@ -69,7 +69,7 @@ def test_links_inside_and_to_nothing_are_left(folders: Tuple[Path, Path]) -> Non
     assert (execution / "same.py").read_text() == "print(1)"
 
 
-def test_what_stays_a_link_is_told(
+def test_a_link_that_stays_is_warned_of(
     folders: Tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*words: object) -> None:

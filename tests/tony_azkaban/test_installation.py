@@ -219,7 +219,7 @@ def test_removed(plugins: Path, tony: Tony) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can try as another user")
 def test_root_tries_it_as_the_plugins_owner(plugins: Path, tony: Tony, tmp_path: Path) -> None:
-    """An interpreter in somebody's home, that the server's user cannot reach."""
+    """An interpreter in a user's home, that the server's user cannot reach."""
     hidden = tmp_path / "private" / "python"
     hidden.parent.mkdir(mode=0o700)
     hidden.symlink_to(sys.executable)

@@ -147,8 +147,8 @@ def test_against_a_jvm(java: str, tmp_path: Path) -> None:
             refused += 1
             continue
         assert found is not None, repr(text)
-        told = " ".join(sorted(f"{in_hex(k)}={in_hex(v)}" for k, v in found.items()))
-        assert read == told, repr(text)
+        expected = " ".join(sorted(f"{in_hex(k)}={in_hex(v)}" for k, v in found.items()))
+        assert read == expected, repr(text)
         # What Java stores of it, with its comment and date, is the same to us.
         assert load(bytes.fromhex(written)) == found, repr(text)
     assert 0 < refused < len(texts) / 2

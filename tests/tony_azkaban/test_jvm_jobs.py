@@ -7,7 +7,7 @@ from pathlib import Path
 from tony_azkaban import execution, translation
 from tony_azkaban.java_properties import load
 from tony_azkaban.site import Site
-from tony_azkaban.unused_properties import find_unused
+from tony_azkaban.translation import find_unused
 from tony_core.job.load import Loaded, load_job
 
 # As Azkaban hands it on: the job's own, with what its servers and other Hadoop types add.

@@ -29,7 +29,7 @@ TAILS = Tails(
 )
 
 
-def told(capsys: pytest.CaptureFixture[str], tails: Tails, page: str = "") -> list[str]:
+def write_end(capsys: pytest.CaptureFixture[str], tails: Tails, page: str = "") -> list[str]:
     Log().finished(VIEW, 1, "", tails, page)
     return capsys.readouterr().out.splitlines()
 
@@ -37,7 +37,7 @@ def told(capsys: pytest.CaptureFixture[str], tails: Tails, page: str = "") -> li
 def test_the_last_lines_of_every_task_come_before_the_outcome(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines = told(capsys, TAILS)
+    lines = write_end(capsys, TAILS)
     at = lines.index("last lines of worker:0 (stdout):")
     assert lines[at + 1 : at + 5] == [
         "  | step 9",
@@ -58,7 +58,7 @@ def test_the_last_lines_of_every_task_come_before_the_outcome(
 def test_the_applications_page_stands_in_the_summary(
     capsys: pytest.CaptureFixture[str], page: str, shown: bool
 ) -> None:
-    lines = told(capsys, Tails(), page)
+    lines = write_end(capsys, Tails(), page)
     assert (f"  application: {page}" in lines) == shown
     assert not [line for line in lines if "azkaban_log" in line]
 

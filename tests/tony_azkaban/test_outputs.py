@@ -36,7 +36,7 @@ def test_the_chiefs_word_comes_first() -> None:
     assert metrics(VIEW, JOB) == {"loss": 0.25, "rank": 1.0}
 
 
-def test_flat_texts_alone_and_with_the_jobs_name() -> None:
+def test_flat_texts_with_and_without_the_jobs_name() -> None:
     produced = outputs(VIEW, JOB, "train", "/history/local_1", {"tensorboard": "http://node:6006/"})
     assert produced["tony_result.duration_s"] == "12.5"
     assert produced["tony_result.tensorboard_url"] == "http://node:6006/"
@@ -102,7 +102,7 @@ def test_only_the_executions_own_folder_is_looked_through(tmp_path: Path) -> Non
     assert named_in_flow(str(tmp_path / "12"), "") == set()
 
 
-def test_a_job_that_works_elsewhere_looks_through_no_tree(tmp_path: Path) -> None:
+def test_a_working_folder_elsewhere_is_not_searched_in_depth(tmp_path: Path) -> None:
     """``working.dir`` may be the root of a file system."""
     (tmp_path / "projects" / "other").mkdir(parents=True)
     (tmp_path / "projects" / "other" / "x.job").write_text("a=${tony_result.metrics.theirs}")

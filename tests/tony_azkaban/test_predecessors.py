@@ -1,4 +1,4 @@
-"""What an earlier attempt left: found by tags, which anybody can give to an application."""
+"""Applications of earlier attempts, found by tags, which any user can give to an application."""
 
 from __future__ import annotations
 

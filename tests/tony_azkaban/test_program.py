@@ -46,7 +46,7 @@ def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
         assert run.view().links["azkaban"] == "http://az.example:8081/executor?execid=12"
 
 
-def test_a_failing_task_is_the_last_that_is_said(tmp_path: Path) -> None:
+def test_the_log_ends_with_the_failing_task(tmp_path: Path) -> None:
     log = Job(tmp_path, "fail").run(1)
     tail = log[log.index("FAILED train (") :]
     assert "exit code 7" in tail
@@ -75,9 +75,9 @@ def test_what_the_tasks_see(tmp_path: Path) -> None:
     log = job.run()
     assert "(did you mean src_dir?)" in log
     assert "warning: src_dir: " in log and "--src_dir" not in log  # the author's own word
-    told = json.loads(shown.read_text())
-    assert told["argv"] == ["one word", "two words", "grüße", '"q"']
-    env = told["env"]
+    seen = json.loads(shown.read_text())
+    assert seen["argv"] == ["one word", "two words", "grüße", '"q"']
+    env = seen["env"]
     assert env["ODD"] == ODD
     assert env["BOTH"] == "worker"
     assert env["OWN"] == "of the job"
@@ -85,7 +85,7 @@ def test_what_the_tasks_see(tmp_path: Path) -> None:
     assert env["AZKABAN_OUTPUT_DATASET"] == "hdfs:///c"
 
 
-def test_no_secret_is_said(tmp_path: Path) -> None:
+def test_no_secret_is_in_the_log(tmp_path: Path) -> None:
     job = Job(tmp_path, "fail --token hush-hush-1").set(
         {
             "worker_env.API_TOKEN": "hush-hush-2",
@@ -102,7 +102,7 @@ def test_no_secret_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answers", [404, 200])
-def test_no_secret_of_a_job_files_address_is_said(tmp_path: Path, answers: int) -> None:
+def test_no_secret_of_a_job_files_address_is_in_the_log(tmp_path: Path, answers: int) -> None:
     class Files(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = b"<configuration><property><name>tony.worker.memory</name><value>much</value>"

@@ -96,7 +96,7 @@ def test_a_damaged_address_is_refused_with_its_line(tmp_path: Path, url: str) ->
         site(tmp_path, f"\nserver.url={url}\n")
 
 
-def test_all_that_is_wrong_with_it_is_said_with_its_line(tmp_path: Path) -> None:
+def test_all_problems_are_reported_with_their_lines(tmp_path: Path) -> None:
     with pytest.raises(JobError) as caught:
         site(
             tmp_path,

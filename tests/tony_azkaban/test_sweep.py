@@ -154,7 +154,9 @@ def test_the_server_is_asked(
     assert not [path for path in server.asked if "session" in path]  # type: ignore[attr-defined]
 
 
-def test_or_it_is_said_which_are_over(tony: Tony, scripted: Scripted) -> None:
+def test_the_command_line_names_the_executions_that_are_over(
+    tony: Tony, scripted: Scripted
+) -> None:
     ids = there(scripted, "az")
     several = tony("azkaban", "sweep", "--ended", "11")
     assert several.code == 2
@@ -178,7 +180,7 @@ def test_or_it_is_said_which_are_over(tony: Tony, scripted: Scripted) -> None:
         (["--server-url", "http://127.0.0.1:1", "--password-file", "/none"], "/none"),
     ],
 )
-def test_words_that_make_no_sense(
+def test_arguments_that_make_no_sense(
     tony: Tony, scripted: Scripted, arguments: List[str], says: str
 ) -> None:
     there(scripted, "127.0.0.1:1")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.fuzzing import fuzz
 from tony_azkaban import translation
 from tony_azkaban.site import Site
-from tony_azkaban.unused_properties import find_unused
+from tony_azkaban.translation import find_unused
 from tony_core.job.problems import JobError
 
 
@@ -46,7 +46,7 @@ def test_the_source_is_src_if_there_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "runs"),
+    ("given", "runs"),
     [
         ("'python train.py'", "python train.py"),
         ('"python train.py"', "python train.py"),
@@ -55,13 +55,13 @@ def test_the_source_is_src_if_there_is_one(tmp_path: Path) -> None:
         ("'", "'"),
     ],
 )
-def test_quotes_around_the_whole_command_are_the_jvms(said: str, runs: str) -> None:
-    assert translation.arguments({"executes": said}, Site(), "/").executes == runs
+def test_quotes_around_the_whole_command_are_the_jvms(given: str, runs: str) -> None:
+    assert translation.arguments({"executes": given}, Site(), "/").executes == runs
 
 
 def test_quotes_around_a_whole_value_go_and_others_stay() -> None:
-    said = {"worker_env.A": '"-Da -Db"', "worker_env.B": '{"a": "b"}', "env.C": "'as it is'"}
-    assert translation.environment(said) == {"A": "-Da -Db", "B": '{"a": "b"}', "C": "'as it is'"}
+    given = {"worker_env.A": '"-Da -Db"', "worker_env.B": '{"a": "b"}', "env.C": "'as it is'"}
+    assert translation.environment(given) == {"A": "-Da -Db", "B": '{"a": "b"}', "C": "'as it is'"}
     made = translation.arguments({"task_params": "'a b'", "src_dir": "'"}, Site(), "/")
     assert (made.task_params, made.src_dir) == ("'a b'", "'")
 
@@ -72,15 +72,17 @@ def test_quotes_around_a_whole_value_go_and_others_stay() -> None:
         st.text().filter(lambda text: text[:1] not in ("'", '"')),
     )
 )
-def test_the_environment(said: dict[str, str]) -> None:
-    env = translation.environment({f"env.{name}": text for name, text in said.items()})
-    assert env == {name: said[name] for name in ("A", "B") if name in said}
-    both = {f"env.{name}": "low" for name in said} | {f"worker_env.{n}": t for n, t in said.items()}
-    if "not-a-name" in said:
+def test_the_environment(given: dict[str, str]) -> None:
+    env = translation.environment({f"env.{name}": text for name, text in given.items()})
+    assert env == {name: given[name] for name in ("A", "B") if name in given}
+    both = {f"env.{name}": "low" for name in given} | {
+        f"worker_env.{n}": t for n, t in given.items()
+    }
+    if "not-a-name" in given:
         with pytest.raises(JobError, match=r"worker_env.not-a-name"):
             translation.environment(both)
     else:
-        assert translation.environment(both) == said
+        assert translation.environment(both) == given
 
 
 def test_what_is_about_the_submitting_machine_reaches_no_task() -> None:
@@ -190,7 +192,7 @@ WORDS = [
         ({"container_env": "A B=hush-hush"}, r"container_env: .*KEY=VALUE"),
     ],
 )
-def test_words_that_are_none(props: dict[str, str], says: str) -> None:
+def test_options_that_cannot_be_read(props: dict[str, str], says: str) -> None:
     with pytest.raises(JobError, match=says) as caught:
         translation.arguments(props, Site(), "/")
     assert "hush" not in str(caught.value)
@@ -200,7 +202,7 @@ def test_words_that_are_none(props: dict[str, str], says: str) -> None:
     text=st.text() | st.lists(st.sampled_from(WORDS)).map(" ".join),
     key=st.sampled_from(["main.args", "conf", "shell_env", "container_env"]),
 )
-def test_any_text_is_words_or_one_error(text: str, key: str) -> None:
+def test_any_text_is_options_or_one_error(text: str, key: str) -> None:
     try:
         translation.arguments({key: text}, Site(), "/")
     except JobError as error:

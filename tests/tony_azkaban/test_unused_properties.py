@@ -1,4 +1,4 @@
-"""Properties that look like ours: told, and never a false alarm."""
+"""Properties that look like ours: a warning for each, and never a false alarm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.tony_azkaban.jobs import Job
 from tests.tony_azkaban.test_jvm_jobs import PROPERTIES
 from tony_azkaban.java_properties import load
-from tony_azkaban.unused_properties import NAMES, find_misspelled, is_one_edit
+from tony_azkaban.translation import NAMES, find_misspelled, is_one_edit
 
 AZKABANS = """
 alert.type alias azkaban.flow.execid azkaban.flow.flowid azkaban.flow.nested.path
@@ -56,7 +56,7 @@ whitelist.file.path working.dir
         ("tony_azkban.retry", "tony_azkaban.retry"),
     ],
 )
-def test_one_slip_is_told(typed: str, meant: str) -> None:
+def test_one_slip_is_warned_of(typed: str, meant: str) -> None:
     (problem,) = find_misspelled([typed, *NAMES])
     assert problem.key == typed and f"(did you mean {meant}?)" in problem.message
 
@@ -80,7 +80,7 @@ def test_edits() -> None:
         assert not is_one_edit(one, other) and not is_one_edit(other, one)
 
 
-def test_one_that_is_refused_hears_it_too(tmp_path: Path) -> None:
+def test_a_refused_job_shows_the_misspelled_properties_too(tmp_path: Path) -> None:
     job = Job(tmp_path).set({"exectues": "python3 train.py"})
     job.props.pop("executes", None)
     assert "exectues: unknown property, which has no effect" in job.run(2)

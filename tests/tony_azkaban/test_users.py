@@ -34,7 +34,7 @@ def configure(folder: Path, authentication: str) -> None:
     )
 
 
-def test_nobody_else_is_asked_for() -> None:
+def test_no_other_user_is_named() -> None:
     for props in ({}, {"user.to.proxy": "azkaban"}, {"user.to.proxy": " "}):
         assert apply_user(ON_YARN, choose_user(props, Site())) == (ON_YARN, [])
     assert user_name() == "azkaban"

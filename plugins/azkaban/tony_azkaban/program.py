@@ -19,7 +19,6 @@ from tony_azkaban.attempt import Attempt
 from tony_azkaban.folder import replace_links
 from tony_azkaban.java_properties import PropertiesError
 from tony_azkaban.java_properties import load as load_properties
-from tony_azkaban.unused_properties import add_misspelled, find_misspelled, find_unused
 from tony_core.cli import failures
 from tony_core.cli.interrupts import Interrupts
 from tony_core.cli.output import line
@@ -63,10 +62,12 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     try:
         loaded = load(translation.arguments(props, settings, os.getcwd()))
     except JobError as error:
-        raise JobError(add_misspelled(error.problems, props)) from None
+        raise JobError(translation.add_misspelled(error.problems, props)) from None
     job, warnings = translation.finish(loaded, settings, this)
     job, user_notes = users.apply_user(job, proxy_user)
-    notes += map(str, [*find_misspelled(props), *find_unused(props), *warnings])
+    notes += map(
+        str, [*translation.find_misspelled(props), *translation.find_unused(props), *warnings]
+    )
     attempt = Attempt(props, settings, this, job, interrupts)
     try:
         return attempt.run([*notes, *user_notes])

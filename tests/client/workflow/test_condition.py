@@ -77,7 +77,7 @@ def test_which_application() -> None:
     assert "a job of the name x does not exist yet" in Condition(name="x").check(None, {}).text
 
 
-def test_all_that_is_wrong_is_said() -> None:
+def test_all_problems_are_reported() -> None:
     wrong = Condition(
         application_id="a", name="b", submitted_after=1.0, states=("DONE",), above=1.0
     ).problems()

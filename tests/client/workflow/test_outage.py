@@ -19,7 +19,7 @@ def test_an_outage_begins_with_the_first_failure_and_ends_with_an_answer() -> No
     assert not outage.has_expired and outage.failed()
 
 
-def test_it_is_said_once_each_time_that_it_lasts() -> None:
+def test_one_warning_for_each_outage_that_lasts() -> None:
     now: List[float] = [0.0]
     page = PageOutage(60, clock=lambda: now[0])
 
@@ -28,15 +28,15 @@ def test_it_is_said_once_each_time_that_it_lasts() -> None:
         return page.failed("no route to host")
 
     assert at(100) == at(119) == ""
-    said = at(120)
+    warning = at(120)
     for word in ("20 s", "no route to host", "60 s", "lease"):
-        assert word in said
+        assert word in warning
     assert at(140) == ""
     page.answered()
     assert at(150) == at(169) == ""
     assert at(170)
 
 
-def test_without_a_lease_nothing_is_to_be_told() -> None:
+def test_without_a_lease_there_is_no_warning() -> None:
     page = PageOutage(None, clock=iter([0.0, 1e6]).__next__)
     assert page.failed("why") == page.failed("why") == ""

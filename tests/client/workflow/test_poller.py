@@ -199,7 +199,7 @@ def test_each_site_has_its_own(cluster: Cluster) -> None:
     run(story)
 
 
-def test_whoever_is_cancelled_leaves_and_the_last_ends_it(cluster: Cluster) -> None:
+def test_a_cancelled_trigger_leaves_and_the_last_one_closes_the_poller(cluster: Cluster) -> None:
     async def story() -> None:
         cluster.jobs = {"a": status("a"), "b": status("b")}
 
@@ -246,7 +246,7 @@ def test_a_cluster_that_is_away_for_a_while(cluster: Cluster) -> None:
             await until(lambda: len(cluster.asked) > 1, "another question")
             cluster.down = ""
             cluster.jobs["a"] = status("a", AppState.SUCCEEDED)
-            assert isinstance(await subscription.next(), Ended), "trouble is told once"
+            assert isinstance(await subscription.next(), Ended), "an outage is reported once"
 
     run(story)
 
@@ -264,7 +264,7 @@ def test_each_gives_up_by_its_own_patience(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("kind", [LastingRefusal, NoSuchScheduler, UsageError])
-def test_what_asking_again_cannot_mend_is_told_at_once(
+def test_an_error_that_lasts_ends_the_wait_at_once(
     cluster: Cluster, kind: Callable[[str], Exception]
 ) -> None:
     async def story() -> None:
@@ -299,7 +299,7 @@ def drained(subscription: Subscription) -> List[Update]:
     return found
 
 
-def test_looks_renew_the_lease_and_a_page_that_is_silent_holds_nothing_up(
+def test_reads_renew_the_lease_and_a_page_that_does_not_answer_delays_nothing(
     cluster: Cluster,
 ) -> None:
     async def story() -> None:
@@ -308,7 +308,7 @@ def test_looks_renew_the_lease_and_a_page_that_is_silent_holds_nothing_up(
         async with cluster.polled(Subscription("a", 0.05, 60, lease_s=0.3)) as subscription:
             await until(lambda: len(cluster.looks) > 2, "looks for a lease of 0.3 s")
             unseen = await subscription.next()
-            assert isinstance(unseen, PageUnreadable), "said before the lease is over, and once"
+            assert isinstance(unseen, PageUnreadable), "reported before the lease is over, and once"
             assert "the page does not answer" in unseen.warning and "0.3 s" in unseen.warning
             cluster.page_down = False
             assert isinstance(await subscription.next(), Seen)
@@ -318,7 +318,7 @@ def test_looks_renew_the_lease_and_a_page_that_is_silent_holds_nothing_up(
     run(story)
 
 
-def test_looks_are_more_seldom_the_more_jobs_there_are() -> None:
+def test_pages_are_read_less_often_the_more_jobs_there_are() -> None:
     async def story() -> None:
         watching = JobPoller(Source(None))
         now = time.monotonic()
@@ -337,8 +337,8 @@ def test_looks_are_more_seldom_the_more_jobs_there_are() -> None:
     asyncio.run(story())
 
 
-def test_what_it_does_stands_in_nobodys_context(cluster: Cluster) -> None:
-    whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="nobody")
+def test_the_poller_runs_in_a_context_of_its_own(cluster: Cluster) -> None:
+    whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="unset")
     seen: List[str] = []
 
     async def story() -> None:
@@ -354,7 +354,7 @@ def test_what_it_does_stands_in_nobodys_context(cluster: Cluster) -> None:
         loop.run_in_executor = spied  # type: ignore[method-assign, assignment]
         async with cluster.polled(Subscription("a", 0.05, 60)):
             await until(lambda: seen, "a question")
-        assert set(seen) == {"nobody"}
+        assert set(seen) == {"unset"}
 
     run(story)
 

@@ -126,7 +126,7 @@ class TestTheEnd:
         )
         assert failure_text(job_view).count("ValueError: no") == 1
 
-    def test_a_tail_that_the_master_had_not_told(self) -> None:
+    def test_a_tail_that_the_master_did_not_report(self) -> None:
         job_view = view(
             task("worker:1", "failed", ended=2.0),
             task("worker:0", "lost", ended=1.0),

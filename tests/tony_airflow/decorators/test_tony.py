@@ -131,7 +131,7 @@ def test_a_free_name_is_refused_as_the_dag_is_parsed() -> None:
         ({"wait_for_completion": False}, "waits for the job's end"),
     ],
 )
-def test_words_that_are_not_its_own(arguments: Dict[str, Any], message: str) -> None:
+def test_arguments_that_the_decorator_refuses(arguments: Dict[str, Any], message: str) -> None:
     def train() -> None: ...
 
     with pytest.raises(ValueError, match=message):

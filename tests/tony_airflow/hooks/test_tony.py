@@ -93,7 +93,7 @@ class TestAJob:
         done: List[object] = []
 
         def handler(*_: object) -> None:
-            done.append(hook.kill(app_id, "told to end"))
+            done.append(hook.kill(app_id, "ended by a test"))
 
         before = signal.signal(signal.SIGUSR1, handler)
         main = threading.main_thread().ident
@@ -129,7 +129,7 @@ class TestBeforeAnythingStarts:
         assert hook.check(python("pass")) == []
         assert not (tony_home / "apps").exists()
 
-    def test_a_job_file_that_lies_about_is_nobodys(
+    def test_a_job_file_in_the_working_folder_is_not_read(
         self, hook: TonyHook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "tony.xml").write_text("this is no job file")
@@ -150,7 +150,7 @@ class TestBeforeAnythingStarts:
         assert message["tony.portal.url"] == "the connection prod"
         hook.close()
 
-    def test_secrets_are_told_to_airflows_masker(
+    def test_airflows_masker_gets_the_secrets(
         self, hook: TonyHook, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         masked: List[object] = []
@@ -173,9 +173,9 @@ def test_airflows_masker_hides_them(hook: TonyHook) -> None:
     from airflow.providers.common.compat.sdk import redact
 
     secret = "correct-horse-battery"
-    assert secret in str(redact(f"said {secret}"))
+    assert secret in str(redact(f"it is {secret}"))
     hook.load(python("pass", conf={"tony.secret.key": secret}))
-    assert secret not in str(redact(f"said {secret}"))
+    assert secret not in str(redact(f"it is {secret}"))
 
 
 class TestTheConnection:
@@ -194,7 +194,7 @@ class TestTheConnection:
         connect("prod", extra={"hadoop_conf_dir": "/etc/hadoop"})
         assert TonyHook("prod", scheduler="local").site.scheduler == "local"
 
-    def test_a_scheduler_that_is_none_is_said_before_a_connection_is_missed(self) -> None:
+    def test_an_unknown_scheduler_is_reported_before_a_missing_connection(self) -> None:
         with pytest.raises(SiteError, match="no scheduler 'yran'"):
             _ = TonyHook(scheduler="yran").site
 
@@ -214,12 +214,14 @@ class TestTheConnection:
 class TestAClusterThatIsNotThere:
     @pytest.fixture
     def closed_port(self) -> Iterator[int]:
-        """A port at which nobody listens."""
+        """A port without a listener."""
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             yield held.getsockname()[1]
 
-    def test_it_is_said_who_does_not_answer(self, closed_port: int, connect: Connect) -> None:
+    def test_the_error_names_the_server_that_does_not_answer(
+        self, closed_port: int, connect: Connect
+    ) -> None:
         web = {"yarn.resourcemanager.webapp.address": f"127.0.0.1:{closed_port}"}
         connect(host=f"127.0.0.1:{closed_port}", extra={"name_node": "nn", "hadoop": web})
         hook = TonyHook()
@@ -273,7 +275,7 @@ def caught_of(call: Callable[[], object]) -> BaseException:
     raise AssertionError("nothing was raised")
 
 
-def test_an_application_that_nobody_knows(hook: TonyHook) -> None:
+def test_an_unknown_application(hook: TonyHook) -> None:
     with pytest.raises(NoSuchApplication):
         hook.status("local_20260101000000_abcdef")
     with pytest.raises(UsageError, match="no application"):

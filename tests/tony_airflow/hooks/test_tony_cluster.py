@@ -84,7 +84,7 @@ def answers(url: str) -> bool:
     return requests.get(url, timeout=60).status_code == 200
 
 
-def test_a_job_by_addresses_alone(
+def test_a_job_by_addresses_without_a_configuration_folder(
     hook: TonyHook, cluster: Hadoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ok, words = hook.test_connection()
@@ -105,7 +105,7 @@ def test_a_job_by_addresses_alone(
         try:
             assert (await made.a_statuses([app_id, "application_1_0001"])).keys() == {app_id}
             assert (await made.a_view(app_id)).source == "page"
-            killed = await made.a_kill(app_id, "told to end")
+            killed = await made.a_kill(app_id, "ended by a test")
             assert killed.ended and not killed.was_over
         finally:
             made.close()
@@ -113,7 +113,7 @@ def test_a_job_by_addresses_alone(
     asyncio.run(from_a_trigger())
     ended_so = hook.status(app_id)
     assert ended_so.state is AppState.KILLED
-    assert "told to end" in ended_so.diagnostics, "the reason was left for its master"
+    assert "ended by a test" in ended_so.diagnostics, "the reason was left for its master"
     until(lambda: hook.view(app_id).source == "history", "its history")
     ended = hook.links(app_id)
     assert ended["page"] == ended["yarn"] and answers(ended["page"])

@@ -1,4 +1,4 @@
-"""The buttons: their names, where they are kept, and that what was pushed is what is told."""
+"""The buttons: their names, their XComs, and the addresses that were pushed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TestTheButtons:
         ]
         assert len({link.xcom_key for link in made}) == len(made)
 
-    def test_what_was_pushed_is_what_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_link_is_the_address_that_was_pushed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         stored: Dict[str, str] = {}
         ti = SimpleNamespace(xcom_push=lambda key, value: stored.update({key: value}))
         links = {"logs": "http://page/logs", "tensorboard": "", LOG + "worker:0": "http://log/"}
@@ -59,7 +59,9 @@ class TestTheButtons:
         assert TaskLogLink("worker:0").get_link(None, ti_key=None) == "http://log/"
         assert LINKS[0].get_link(None, ti_key=None) == ""  # type: ignore[arg-type]
 
-    def test_who_pushes_alone_need_not_ask(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_operator_that_pushed_its_links_reads_no_xcom(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         kept = SimpleNamespace(get_value=lambda ti_key, key: f"http://stored/{key}")
         monkeypatch.setattr(sdk, "XCom", kept, raising=False)
         alone = SimpleNamespace(links_pushed={"logs": "http://page/logs"})

@@ -27,18 +27,20 @@ class Recorded(TonyOperator):
     """Tells of each try what it returned, or how it failed."""
 
     def execute(self, context: Any) -> Any:
-        return self._told(context, lambda: TonyOperator.execute(self, context))
+        return self._record_call(context, lambda: TonyOperator.execute(self, context))
 
     def execute_complete(self, context: Any, event: Any) -> Any:
-        return self._told(context, lambda: TonyOperator.execute_complete(self, context, event))
+        return self._record_call(
+            context, lambda: TonyOperator.execute_complete(self, context, event)
+        )
 
-    def _told(self, context: Any, call: Callable[[], Any]) -> Any:
+    def _record_call(self, context: Any, call: Callable[[], Any]) -> Any:
         ti = context["ti"]
         written = {"dag": ti.dag_id, "try": ti.try_number, "map_index": ti.map_index}
         try:
             result = call()
         except BaseException as error:
-            record(**written, error=type(error).__name__, said=str(error))
+            record(**written, error=type(error).__name__, message=str(error))
             raise
         record(**written, result=result)
         return result

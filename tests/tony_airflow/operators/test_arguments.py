@@ -86,8 +86,8 @@ class TestTemplates:
         with pytest.raises(TaskDeferred) as deferred:
             operator(deferrable=True).execute(Instance().context())
         until(lambda: jobs(running=False), "the end")
-        _, told = deferred.value.trigger.serialize()
-        event = {"site": told["site"], "app_id": told["app_id"], "outcome": "SUCCEEDED"}
+        _, arguments = deferred.value.trigger.serialize()
+        event = {"site": arguments["site"], "app_id": arguments["app_id"], "outcome": "SUCCEEDED"}
         task = operator(conf_file="/nowhere/tony.xml", render_conf_file=True)
         task.render_template_fields({}, jinja2.Environment())
         assert task.execute_complete(Instance().context(), event)["outcome"] == "SUCCEEDED"
@@ -106,7 +106,7 @@ class TestTemplates:
         for secret in ("key-of-google", "AKIAEXAMPLE", "open-sesame"):
             assert secret not in shown
 
-    def test_what_is_wrong_is_said_when_it_is_run_and_not_as_it_is_rendered(self) -> None:
+    def test_wrong_arguments_are_reported_on_running_and_not_on_rendering(self) -> None:
         task = operator(env=7, roles="many", conf={"tony.x": object()})
         task.render_template_fields({}, jinja2.Environment())
 

@@ -100,7 +100,7 @@ def test_a_success(records: Records) -> None:
 
 def test_a_failing_job_is_tried_again_and_says_why(records: Records) -> None:
     first, second = records.tries("fails")
-    assert "exit code 7" in first["said"] and "exit code 7" in second["said"]
+    assert "exit code 7" in first["message"] and "exit code 7" in second["message"]
     assert records.ends("fails") == ["failed"]
 
 
@@ -118,7 +118,7 @@ def test_mapped_tasks_each_have_a_job(records: Records) -> None:
 
 def test_a_retry_takes_up_the_running_job(records: Records) -> None:
     first, second = records.tries("retried")
-    assert second["result"]["application_id"] in first["said"]
+    assert second["result"]["application_id"] in first["message"]
     assert records.ends("retried") == ["success"]
 
 
@@ -135,7 +135,7 @@ def test_a_task_that_takes_too_long_ends_its_job(records: Records) -> None:
 def test_what_cannot_be_mended_is_tried_once(records: Records) -> None:
     (only,) = records.tries("wrong")
     assert only["error"] == "AirflowFailException"
-    assert "/nowhere/venv.zip does not exist" in only["said"]
+    assert "/nowhere/venv.zip does not exist" in only["message"]
     assert records.ends("wrong") == ["failed"] and records.tried("wrong") == 1
 
 

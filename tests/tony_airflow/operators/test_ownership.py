@@ -1,4 +1,4 @@
-"""Whether a task that is told to end has lost its job to another try."""
+"""Whether another try has the job of a task that Airflow ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tony_airflow.operators.ownership import TaskState, fetch_task_state, is_tru
         ("running", False, True),
         ("deferred", False, True),
         ("running", True, False),  # the worker is shut down
-        ("running", None, False),  # nobody knows whose
+        ("running", None, False),  # of an unknown try
         ("deferred", True, False),
         ("restarting", None, False),  # cleared
         ("failed", None, False),  # marked, or its run is

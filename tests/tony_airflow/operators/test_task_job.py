@@ -1,4 +1,4 @@
-"""A task that is told to end around the moment when its job is submitted."""
+"""A task that Airflow stops around the moment when its job is submitted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_before_its_job_is_submitted(call: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_while_its_job_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a signal handler, which holds up the submit: what waits for its id would wait in vain."""
+    """In a signal handler, which holds up the submit: a wait for its id would not end."""
     task = operator(SLEEPS)
     submit, looked = TonyHook.submit, []
     find = TonyHook.find
@@ -89,13 +89,15 @@ class Log:
         pass
 
     def warning(self, options: str, *more: Any) -> None:
-        said = options % more
-        self.warnings.append(said)
-        if "lease" in said:
+        message = options % more
+        self.warnings.append(message)
+        if "lease" in message:
             end_all()
 
 
-def test_who_waits_on_a_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_cannot_be_read_is_warned_of_on_a_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def unreachable(page: Page, *arguments: Any) -> Any:
         raise PageError("no route to host")
 
@@ -110,5 +112,5 @@ def test_who_waits_on_a_worker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         end_all()
         job.hook.close()
     assert view is not None and view.state.value == "KILLED"
-    (said,) = [text for text in log.warnings if "lease" in text]
-    assert "no route to host" in said
+    (message,) = [text for text in log.warnings if "lease" in text]
+    assert "no route to host" in message

@@ -200,7 +200,7 @@ class TestRefusals:
                 task.execute(Instance().context())
         assert not isinstance(unreachable.value, AirflowFailException)
 
-    def test_words_that_there_are_not(self) -> None:
+    def test_unknown_arguments(self) -> None:
         with pytest.raises(TypeError, match=r"no argument exectues \(did you mean executes\?\)"):
             TonyOperator(task_id="t", exectues="true")
         for options in ({"poll_interval": 0}, {"lease": -1}, {"unreachable_timeout": "soon"}):
@@ -340,7 +340,7 @@ class TestNeverOrphaned:
         came = running_in_a_thread(again, ti)
         assert until(lambda: ti.pushed.get("application_id"), "the next try") == app_id
         assert [job.app_id for job in jobs(running=True)] == [app_id]
-        states["run"]["train"] = "failed"  # somebody marks it
+        states["run"]["train"] = "failed"  # a person marks it
         again.on_kill()
         came["thread"].join(60)
         until(lambda: [job.state for job in jobs()] == [AppState.KILLED], "its end")
@@ -374,7 +374,7 @@ class TestNeverOrphaned:
     def test_a_submit_that_is_broken_off_by_the_time(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """Accepted, and nobody was told the id."""
+        """The job is accepted, and its id is lost."""
         submit = TonyHook.submit
 
         def too_slow(hook: TonyHook, arguments: Any) -> str:
@@ -420,7 +420,7 @@ class TestNeverOrphaned:
             ti.task(SLEEPS, deferrable=deferrable).execute(context)
         assert len(jobs(running=True)) == retries
 
-    def test_what_fails_for_good_leaves_it_to_nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failure_for_good_ends_the_job(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def refused(*content: Any, **more: Any) -> None:
             raise LastingRefusal("alice may not look at it")
 
@@ -429,7 +429,7 @@ class TestNeverOrphaned:
             operator(SLEEPS).execute(Instance(retries=3).context())
         assert [job.state for job in jobs()] == [AppState.KILLED]
 
-    def test_a_job_that_has_ended_is_nobodys_to_end(
+    def test_a_job_that_has_ended_is_not_ended_again(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with pytest.raises(AirflowException, match="exit code 7"):
@@ -534,7 +534,7 @@ class TestNeverOrphaned:
             operator(SLEEPS).execute(Instance().context())
         assert "the cluster does not answer" in capsys.readouterr().out
 
-    def test_a_lease_of_its_own_and_none_for_nobody(self) -> None:
+    def test_the_lease_of_an_argument_and_by_default(self) -> None:
         task = operator(lease=timedelta(minutes=7))
         assert retries.lease_s(task) == 420
         assert retries.lease_s(operator()) == 600 + 900
@@ -548,7 +548,7 @@ class TestNeverOrphaned:
         )
         assert retries.lease_s(bounded) == 600 + 360 + 60
 
-    def test_nobody_waits_any_more(self) -> None:
+    def test_a_job_without_a_waiting_task_ends_by_its_lease(self) -> None:
         """A worker that vanished, with no retries left: the lease is all there is."""
         ti = Instance()
         with pytest.raises(TaskDeferred):
@@ -556,7 +556,9 @@ class TestNeverOrphaned:
         ended = until(lambda: jobs(running=False), "the lease's end")
         assert "tony.client.lease" in ended[0].diagnostics
 
-    def test_no_trigger_ever_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_job_whose_trigger_never_starts_ends_by_its_first_lease(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Marked or deleted between its deferral and the trigger's first run: no code of ours is
         called for it."""
         monkeypatch.setattr(retries, "FIRST_READ_S", 0.5)
@@ -659,14 +661,14 @@ class TestDeferred:
             assert kept.view.app_id == told_of["app_id"]
             assert [log.lines[-1:] for log in kept.logs("worker:0")] == [("trained",), ()]
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
-        assert "session 0 begins" not in log_lines, "the trigger has told the story"
+        assert "session 0 begins" not in log_lines, "the trigger has logged the story"
         assert (
             "[worker:0] trained" in log_lines
             and "last lines of worker:0 (stdout):" not in log_lines
         )
         assert log_lines[log_lines.index("last lines of worker:1 (stdout):") + 1] == "  | trained"
 
-        # It ended before the trigger had a look; and what the trigger has told stays told.
+        # It ended before the trigger saw it; what the trigger has logged is not logged again.
         del log_lines[:]
         (read,) = [key for key in self.read_by(arguments) if key.endswith("/stdout")]
         ti.task().execute_complete(ti.context(), {**event, "seen": False, "output": {read: 8}})

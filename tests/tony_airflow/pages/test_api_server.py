@@ -45,9 +45,9 @@ class Session:
         self.xcoms: Dict[Tuple[str, ...], Any] = {}
 
     def scalars(self, query: Any) -> Any:
-        told = {str(value) for value in query.compile().params.values()}
+        values = {str(value) for value in query.compile().params.values()}
         for place, value in self.xcoms.items():
-            if set(place) <= told:
+            if set(place) <= values:
                 found = SimpleNamespace(value=value)  # as a task pushes it
                 return SimpleNamespace(first=lambda found=found: found)
         return SimpleNamespace(first=lambda: None)

@@ -19,7 +19,7 @@ def written(home: Path, place: Place = PLACE, app_id: str = APP_ID, **job: Any) 
     """An ended job of one task, which printed a line; its id."""
     folder = home / "history" / app_id
     folder.mkdir(parents=True)
-    told: Dict[str, Any] = {
+    recorded: Dict[str, Any] = {
         "app_id": app_id,
         "name": "training",
         "state": "FAILED",
@@ -43,7 +43,7 @@ def written(home: Path, place: Place = PLACE, app_id: str = APP_ID, **job: Any) 
             "runs": [run],
         }
     ]
-    summary = {"job": told, "tasks": tasks, "metrics": {}}
+    summary = {"job": recorded, "tasks": tasks, "metrics": {}}
     (folder / "summary.json").write_text(json.dumps(summary))
     event = {"n": 1, "time": 1767225600.0, "kind": "session", "text": "session 0 begins"}
     (folder / "events-0001.jsonl").write_text(json.dumps(event) + "\n")

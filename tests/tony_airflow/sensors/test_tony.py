@@ -143,7 +143,7 @@ def test_a_cluster_that_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
         assert deferred(name="x", unreachable_timeout=7).unreachable_s == 7
 
 
-def test_nobody_knows_the_application() -> None:
+def test_an_application_that_neither_scheduler_nor_history_knows() -> None:
     with pytest.raises(AirflowException, match="knows no application local_1_x"):
         look(application_id="local_1_x")
 

@@ -59,15 +59,15 @@ def test_it_fires_at_the_end_with_all_that_the_task_needs(
     trigger = submitted(program, tony_home)
     content = payload(trigger)
     assert (outcome == "FAILED") is ("ZeroDivisionError" in content.pop("diagnostics"))
-    assert content.pop("links") == {}, "nobody asked for any"
+    assert content.pop("links") == {}, "the task has no links"
     assert isinstance(content.pop("seen"), bool) and content.pop("output") == {}
     assert content == {"site": trigger.site, "app_id": trigger.app_id, "outcome": outcome}
 
 
 def test_what_is_kept_of_its_end_is_masked() -> None:
     """A scheduler's words come by no master that would have masked them."""
-    said = "x" * 3990 + " --password=hunter2horse is wrong"
-    ended = AppStatus("app", "n", "u", "q", AppState.FAILED, diagnostics=said)
+    diagnostics_text = "x" * 3990 + " --password=hunter2horse is wrong"
+    ended = AppStatus("app", "n", "u", "q", AppState.FAILED, diagnostics=diagnostics_text)
     kept = trigger_module.end_of(Ended(ended))["diagnostics"]
     assert kept.endswith("is wrong") and len(kept) <= 4000
     assert "hunter2horse" not in kept
@@ -175,7 +175,7 @@ def test_a_restart_of_the_triggerer_ends_nothing(tony_home: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.nightly  # it waits; its parts: tests/client/test_page.py, tests/master/test_master.py
 def test_waiting_keeps_the_lease(tony_home: Path) -> None:
-    """Longer than the lease is, with nobody but the trigger to renew it."""
+    """Longer than the lease is, and only the trigger renews it."""
     task = operator("import time; time.sleep(25)", wait_for_completion=False, lease=15)
     app_id = task.execute(TaskInstance().context())["application_id"]
     site = {"scheduler": "local", "home": str(tony_home)}

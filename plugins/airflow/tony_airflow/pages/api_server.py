@@ -12,6 +12,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import requires_access_dag
 from airflow.models.connection import Connection
+from airflow.models.dag import DagModel
 from airflow.models.xcom import XComModel
 from fastapi import Depends, FastAPI, Path
 from fastapi.responses import HTMLResponse
@@ -26,28 +27,29 @@ _JOB = "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/{map_index}/"
 _MapIndex = Annotated[int, Path(ge=-1, le=2**31 - 1)]
 
 
+def _place(dag_id: str, run_id: str, task_id: str, map_index: _MapIndex) -> Place:
+    return Place(dag_id, run_id, task_id, map_index)
+
+
+_Place = Annotated[Place, Depends(_place)]
+
+
 @app.get(_JOB, dependencies=_ALLOWED, response_class=HTMLResponse)
-def job(
-    dag_id: str, run_id: str, task_id: str, map_index: _MapIndex, session: SessionDep
-) -> HTMLResponse:
+def job(place: _Place, session: SessionDep) -> HTMLResponse:
     """The job of a task instance."""
-    return _respond(Place(dag_id, run_id, task_id, map_index), session)
+    return _respond(place, session)
 
 
 @app.get(_JOB + "logs", dependencies=_ALLOWED, response_class=HTMLResponse)
-def all_logs(
-    dag_id: str, run_id: str, task_id: str, map_index: _MapIndex, session: SessionDep
-) -> HTMLResponse:
+def all_logs(place: _Place, session: SessionDep) -> HTMLResponse:
     """The logs of all tasks of that job."""
-    return _respond(Place(dag_id, run_id, task_id, map_index), session, logs=True)
+    return _respond(place, session, logs=True)
 
 
 @app.get(_JOB + "logs/{task}", dependencies=_ALLOWED, response_class=HTMLResponse)
-def logs(
-    dag_id: str, run_id: str, task_id: str, map_index: _MapIndex, task: str, session: SessionDep
-) -> HTMLResponse:
+def logs(place: _Place, task: str, session: SessionDep) -> HTMLResponse:
     """The logs of one task of that job."""
-    return _respond(Place(dag_id, run_id, task_id, map_index), session, task=task)
+    return _respond(place, session, task=task)
 
 
 def _respond(place: Place, session: Any, **what: Any) -> HTMLResponse:
@@ -59,15 +61,7 @@ def xcoms(place: Place, session: Any) -> Callable[[str], Any]:
     """A function that reads an XCom of a task instance by its key."""
 
     def xcom(key: str) -> Any:
-        query = XComModel.get_many(
-            run_id=place.run_id,
-            key=key,
-            task_ids=place.task_id,
-            dag_ids=place.dag_id,
-            map_indexes=place.map_index,
-            limit=1,
-        )
-        found = session.scalars(query).first()
+        found = session.scalars(place.xcom_query(XComModel, key)).first()
         return None if found is None else plain_xcom(found.value)
 
     return xcom
@@ -75,8 +69,6 @@ def xcoms(place: Place, session: Any) -> Callable[[str], Any]:
 
 def connections(place: Place) -> Connections:
     """A function that reads a connection, if the DAG's team may use it where there are teams."""
-    from airflow.models.dag import DagModel
-
     team = DagModel.get_team_name(place.dag_id) if hasattr(DagModel, "get_team_name") else None
     more = {"team_name": team} if team else {}
     return lambda conn_id: Connection.get_connection_from_secrets(conn_id, **more)

@@ -79,6 +79,18 @@ class Place(NamedTuple):
         """The tag of each of its jobs."""
         return TaskTags(self.dag_id, self.run_id, self.task_id, self.map_index, 0).of_task
 
+    def xcom_query(self, model: Any, key: str, **more: Any) -> Any:
+        """The query for an XCom of the task instance, by Airflow's model of XComs."""
+        return model.get_many(
+            run_id=self.run_id,
+            key=key,
+            task_ids=self.task_id,
+            dag_ids=self.dag_id,
+            map_indexes=self.map_index,
+            limit=1,
+            **more,
+        )
+
 
 class Log(NamedTuple):
     """The end of one stream of one container of a task."""

@@ -48,15 +48,7 @@ def _respond(place: Place, **what: Any) -> Response:
 
 def _xcom(place: Place, key: str) -> Any:
     with create_session() as session:
-        found = XCom.get_many(
-            run_id=place.run_id,
-            key=key,
-            task_ids=place.task_id,
-            dag_ids=place.dag_id,
-            map_indexes=place.map_index,
-            limit=1,
-            session=session,
-        ).first()
+        found = place.xcom_query(XCom, key, session=session).first()
         return None if found is None else plain_xcom(found.value)
 
 
