@@ -45,11 +45,11 @@ def client(count: str, folder: str) -> None:
     launch = Launch((f"{words} 2><LOG_DIR>/stderr",), environment)
     rm.submit(
         ApplicationSubmissionContext(
-            application_id=application.message(),
+            application_id=application.to_message(),
             application_name="floor",
             queue="default",
-            am_container_spec=launch.message(),
-            resource=MASTER.message(),
+            am_container_spec=launch.to_message(),
+            resource=MASTER.to_message(),
             max_app_attempts=1,
         )
     )
@@ -112,7 +112,7 @@ def _request(where: str, count: int) -> ResourceRequest:
     return ResourceRequest(
         priority=Priority(priority=1),
         resource_name=where,
-        capability=SMALL.message(),
+        capability=SMALL.to_message(),
         num_containers=count,
         allocation_request_id=1,
     )

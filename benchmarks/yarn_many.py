@@ -52,12 +52,12 @@ class Master:
         app = client.new_application().id
         client.submit(
             ApplicationSubmissionContext(
-                application_id=app.message(),
+                application_id=app.to_message(),
                 application_name="many",
                 unmanaged_am=True,
                 application_type="TONY",
                 am_container_spec=ContainerLaunchContext(),
-                resource=Capability(64, 1).message(),
+                resource=Capability(64, 1).to_message(),
                 max_app_attempts=1,
             )
         )

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator, List, Optional, Tuple, Union
 
 from tony_hdfs_client import Hdfs, connect
-from tony_webhdfs.answers import Status
+from tony_webhdfs.responses import FileStatus
 
 __all__ = ["HdfsCheckpoints", "connect", "fetch", "upload"]
 
@@ -55,7 +55,7 @@ def fetch(hdfs: Any, path: str, url: str) -> str:
 
         top_path = path.rstrip("/")
 
-        def get(item: Tuple[str, Status]) -> None:
+        def get(item: Tuple[str, FileStatus]) -> None:
             name, each = item
             remote, local = (f"{top_path}/{name}", f"{making}/{name}") if name else (path, making)
             hdfs.download(remote, each.size, local)

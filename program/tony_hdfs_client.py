@@ -22,10 +22,10 @@ from typing import BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optiona
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
-from tony_webhdfs.answers import Status
 from tony_webhdfs.client import WebHdfs
 from tony_webhdfs.connection import split_url
-from tony_webhdfs.namenodes import Patience, Service
+from tony_webhdfs.namenodes import RetryLimits, Service
+from tony_webhdfs.responses import FileStatus
 
 DEADLINE_S = 120.0
 CALL_S = 20.0  # for one answer of a NameNode
@@ -130,10 +130,10 @@ class Hdfs(WebHdfs):
         parts = [split_url(url) for url in self.namenodes]
         service = Service([address for _, address, _ in parts], any(tls for tls, _, _ in parts))
         call_s = min(CALL_S, self.deadline_s)
-        patience = Patience(self.deadline_s, self.deadline_s, call_s, thorough=True)
-        super().__init__(service, user, patience=patience)
+        limits = RetryLimits(self.deadline_s, self.deadline_s, call_s, thorough=True)
+        super().__init__(service, user, limits=limits)
 
-    def walk(self, path: str, below: str = "") -> Iterator[Tuple[str, Status]]:
+    def walk(self, path: str, below: str = "") -> Iterator[Tuple[str, FileStatus]]:
         """(relative name, status) of all that is below a folder, folders before their content."""
         if below.count("/") >= DEEPEST:
             raise OSError(errno.ELOOP, f"more than {DEEPEST} folders deep", path)

@@ -21,7 +21,7 @@ import uuid
 from typing import Any, Callable, Iterator, List, Set, Tuple
 
 import tony_hdfs
-from tony_webhdfs.answers import Status
+from tony_webhdfs.responses import FileStatus
 
 __all__ = ["SCHEMES", "ObjectCheckpoints", "Objects", "connect", "fetch", "upload"]
 
@@ -88,7 +88,7 @@ class Objects:
     def _at(self, path: str) -> Any:
         return _translated(f"{self._scheme}://{path.lstrip('/')}")
 
-    def status(self, path: str) -> Status:
+    def status(self, path: str) -> FileStatus:
         """FileNotFoundError when there is none."""
         self.store.invalidate_cache()
         with self._at(path):
@@ -110,7 +110,7 @@ class Objects:
         with self._at(path):
             self.store.pipe_file(path, data)
 
-    def list(self, path: str) -> List[Status]:
+    def list(self, path: str) -> List[FileStatus]:
         """The children of a path; FileNotFoundError when there are none."""
         self.store.invalidate_cache()
         with self._at(path):
@@ -118,7 +118,7 @@ class Objects:
         names = [(str(each["name"]).rstrip("/"), each) for each in found]
         return [_status(each, name.rpartition("/")[2]) for name, each in names if name != path]
 
-    def walk(self, path: str) -> Iterator[Tuple[str, Status]]:
+    def walk(self, path: str) -> Iterator[Tuple[str, FileStatus]]:
         """(relative name, status) of all that is below a folder, folders before their content."""
         self.store.invalidate_cache()
         top = len(path.rstrip("/")) + 1
@@ -134,7 +134,7 @@ class Objects:
                 folder = "/".join(parts[:at])
                 if folder not in folders:
                     folders.add(folder)
-                    yield folder, Status(True, 0, 0, folder)
+                    yield folder, FileStatus(True, 0, 0, folder)
             yield below, _status(info, below)
 
     def download(self, path: str, size: int, local: str) -> None:
@@ -164,7 +164,7 @@ class Objects:
             self.store.rm(path, recursive=True)
 
 
-def _status(info: Any, name: str) -> Status:
+def _status(info: Any, name: str) -> FileStatus:
     when = next((info[each] for each in _TIMES if info.get(each)), 0)
     if isinstance(when, str):
         try:
@@ -173,7 +173,7 @@ def _status(info: Any, name: str) -> Status:
             when = 0
     if isinstance(when, datetime.datetime):
         when = when.timestamp()
-    return Status(
+    return FileStatus(
         info.get("type") == "directory", int(info.get("size") or 0), int(when * 1000), name
     )
 

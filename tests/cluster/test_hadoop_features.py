@@ -167,11 +167,11 @@ class TestPlacing:
             application = client.new_application().id
             client.submit(
                 ApplicationSubmissionContext(
-                    application_id=application.message(),
+                    application_id=application.to_message(),
                     application_name="gpus",
                     queue="default",
-                    am_container_spec=Launch(("sleep 60",)).message(),
-                    resource=Capability(64, 1, {"yarn.io/gpu": GPUS}).message(),
+                    am_container_spec=Launch(("sleep 60",)).to_message(),
+                    resource=Capability(64, 1, {"yarn.io/gpu": GPUS}).to_message(),
                     max_app_attempts=1,
                 )
             )

@@ -16,9 +16,9 @@ from tests.fuzzing import fuzz, mutations
 from tony_core.files.hdfs import WebHdfsFileSystem
 from tony_core.files.http import HttpFileSystem, check_redirect
 from tony_core.files.webhdfs import client
-from tony_core.files.webhdfs.answers import parse_refusal
 from tony_core.files.webhdfs.connection import Address, Connection, split_url
-from tony_core.files.webhdfs.namenodes import Reply
+from tony_core.files.webhdfs.namenodes import NameNodeResponse
+from tony_core.files.webhdfs.responses import parse_remote_exception
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 
@@ -113,7 +113,7 @@ class TestHttpOfWebHdfs:
     @pytest.mark.parametrize("data", ODD_HEADS, ids=range(len(ODD_HEADS)))
     def test_odd_answers(self, data: bytes) -> None:
         with pytest.raises(OSError):
-            connection_of(data).answer().read(1 << 16)
+            connection_of(data).response().read(1 << 16)
 
     @fuzz(
         data=mutations(
@@ -126,7 +126,7 @@ class TestHttpOfWebHdfs:
     )
     def test_any_answer(self, data: bytes) -> None:
         try:
-            answer = connection_of(data).answer()
+            answer = connection_of(data).response()
             assert len(answer.read(1 << 16)) <= 1 << 16
         except OSError:
             pass
@@ -229,7 +229,7 @@ class TestNameNodes:
     def test_any_answer(self, data: bytes) -> None:
         conf = SiteConfiguration.of({"fs.defaultFS": "webhdfs://127.0.0.1:1"})
         hdfs = WebHdfsFileSystem(conf, "ann")
-        hdfs._place("/")[0]._call = lambda *words, **more: Reply(data)  # type: ignore[method-assign]
+        hdfs._place("/")[0]._call = lambda *words, **more: NameNodeResponse(data)  # type: ignore[method-assign]
         calls: List[Callable[[], Any]] = [
             lambda: hdfs.stat("/d"),
             lambda: hdfs.delete("/d"),
@@ -255,14 +255,14 @@ class TestNameNodes:
         status=st.integers(300, 599),
     )
     def test_any_refusal(self, data: bytes, status: int) -> None:
-        assert parse_refusal(status, data, "h:1").server == "h:1"
+        assert parse_remote_exception(status, data, "h:1").server == "h:1"
 
     def test_a_listing_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(client, "_MOST_LISTED", 10)
         conf = SiteConfiguration.of({"fs.defaultFS": "webhdfs://127.0.0.1:1"})
         hdfs = WebHdfsFileSystem(conf, "ann")
         count = iter(range(1000))
-        hdfs._place("/")[0]._call = lambda *words, **more: Reply(  # type: ignore[method-assign]
+        hdfs._place("/")[0]._call = lambda *words, **more: NameNodeResponse(  # type: ignore[method-assign]
             page(entry(f"n{next(count):04}"), remaining=1)
         )
         with pytest.raises(OSError, match="more than 10"):

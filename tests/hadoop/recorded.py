@@ -79,9 +79,9 @@ def described(events: Sequence[Event]) -> List[Tuple[Any, ...]]:
     found: List[Tuple[Any, ...]] = []
     for event in events:
         values = list(event._asdict().values())
-        if type(event).__name__ == "Answer":
+        if type(event).__name__ == "CallResult":
             values[1] = values[1].hex()
-        if type(event).__name__ == "Refusal":
+        if type(event).__name__ == "CallFailed":
             values[2] = values[2].partition("\n\tat ")[0]
         found.append((type(event).__name__, *values))
     return found

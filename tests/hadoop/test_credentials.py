@@ -81,7 +81,7 @@ class TestFiles:
             Credentials.decode(b"HDTS\7")
         with pytest.raises(CredentialsError, match="begin with HDTS"):
             Credentials.decode(b"JUNK\0")
-        with pytest.raises(ValueError, match="no version 7"):
+        with pytest.raises(ValueError, match="unknown version of credentials: 7"):
             Credentials().encode(7)
 
     def test_only_the_owner_reads_them(self, tmp_path: Path) -> None:

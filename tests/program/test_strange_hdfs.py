@@ -18,7 +18,7 @@ import tony_hdfs_client
 from tests.fuzzing import fuzz, mutations
 from tests.program.fakehdfs import FakeHdfs
 from tony_core.hadoop.site.endpoints import HDFS_VARIABLE
-from tony_webhdfs import answers, connection, namenodes
+from tony_webhdfs import connection, namenodes, responses
 
 
 @pytest.fixture(autouse=True)
@@ -211,7 +211,7 @@ class TestTransfers:
         assert connection.split_url("https://dn:9865/x?y", from_tls=True)
 
     def test_an_answer_without_end(self, hdfs: Strange, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(namenodes, "LONGEST_ANSWER", 1 << 16)
+        monkeypatch.setattr(namenodes, "LONGEST_RESPONSE", 1 << 16)
         hdfs.forged["LISTSTATUS_BATCH"] = lambda path, query: (200, {}, b" " * (1 << 20))
         with pytest.raises(OSError, match="65536 bytes"):
             tony_hdfs.connect("hdfs:///d")[0].list("/d")
@@ -227,8 +227,8 @@ class TestAnswers:
     @fuzz(data=mutations(_GOOD, _STATUS, b"[" * 3000, b'{"FileStatuses": {"FileStatus": [1]}}'))
     def test_listings(self, data: bytes) -> None:
         try:
-            with answers.understood("/d"):
-                found = answers.parse_page(answers.parse_json(data)).entries
+            with responses.translate_parse_errors("/d"):
+                found = responses.parse_listing(responses.parse_json(data)).entries
         except OSError:
             return
         for each in found:
@@ -239,8 +239,8 @@ class TestAnswers:
     @fuzz(data=mutations(_GOOD, _STATUS, b"[" * 5000))
     def test_statuses(self, data: bytes) -> None:
         try:
-            with answers.understood("/d"):
-                assert answers.parse_status(answers.parse_json(data)["FileStatus"]).size >= 0
+            with responses.translate_parse_errors("/d"):
+                assert responses.parse_status(responses.parse_json(data)["FileStatus"]).size >= 0
         except OSError:
             pass
 

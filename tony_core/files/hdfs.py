@@ -26,11 +26,11 @@ from urllib.parse import unquote
 
 from tony_core.files.location import join, masked, scheme_of
 from tony_core.files.port import FileSystem, Stat, UnsupportedLocation, wait_limit
-from tony_core.files.webhdfs.answers import Status
 from tony_core.files.webhdfs.client import WebHdfs
 from tony_core.files.webhdfs.connection import Address
 from tony_core.files.webhdfs.datanodes import Upload
-from tony_core.files.webhdfs.namenodes import PATIENCE_S, Patience, Service
+from tony_core.files.webhdfs.namenodes import RETRY_S, RetryLimits, Service
+from tony_core.files.webhdfs.responses import FileStatus
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
@@ -50,12 +50,12 @@ class WebHdfsFileSystem(FileSystem):
         user: str,
         *,
         delegation: str = "",
-        patience_s: float = PATIENCE_S,
+        patience_s: float = RETRY_S,
     ) -> None:
         self.user = user
         self._conf = conf
         self._delegation = delegation
-        self._patience = Patience(patience_s)
+        self._patience = RetryLimits(patience_s)
         self._known: Dict[str, WebHdfs] = {}
         self._lock = threading.Lock()
         if not delegation:
@@ -193,7 +193,7 @@ class WebHdfsFileSystem(FileSystem):
             service,
             self.user,
             delegation=self._delegation,
-            patience=self._patience,
+            limits=self._patience,
             limit_s=wait_limit.get,
         )
 
@@ -209,7 +209,7 @@ def _locations(paths: Dict[str, str]) -> Iterator[None]:
         raise
 
 
-def _stat(location: str, found: Status) -> Stat:
+def _stat(location: str, found: FileStatus) -> Stat:
     return Stat(location, found.is_dir, found.size, found.changed_ms, found.mode)
 
 

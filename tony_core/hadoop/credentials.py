@@ -22,11 +22,11 @@ _WRITABLE, _PROTOBUF = 0, 1
 
 
 class CredentialsError(ValueError):
-    """These bytes are no file of credentials."""
+    """The bytes are not a valid credentials file."""
 
 
 class Credentials(NamedTuple):
-    """Tokens and secrets, each under a name."""
+    """Tokens and secrets by alias."""
 
     tokens: Mapping[str, Token] = {}
     secrets: Mapping[str, bytes] = {}
@@ -39,31 +39,31 @@ class Credentials(NamedTuple):
         return [token for token in self.tokens.values() if token.kind == kind]
 
     def with_token(self, alias: str, token: Token) -> Credentials:
-        """With one more, or another under its name."""
+        """A copy with this one added or replaced."""
         return Credentials({**self.tokens, alias: token}, self.secrets)
 
     def with_secret(self, alias: str, secret: bytes) -> Credentials:
-        """With one more, or another under its name."""
+        """A copy with this one added or replaced."""
         return Credentials(self.tokens, {**self.secrets, alias: secret})
 
     def without(self, kind: str) -> Credentials:
-        """Without the tokens of a kind: a master hands on all but its own."""
+        """A copy without the tokens of a kind: containers get all but the master's own."""
         kept = {alias: token for alias, token in self.tokens.items() if token.kind != kind}
         return Credentials(kept, self.secrets)
 
     def encode(self, version: int = _WRITABLE) -> bytes:
-        """The bytes of a file, or of a launch context's ``tokens``."""
+        """The content of a credentials file, or of a launch context's ``tokens``."""
         if version == _WRITABLE:
             return b"".join((_MAGIC, b"\0", *self._writable()))
         if version == _PROTOBUF:
             return _MAGIC + b"\1" + self._message().delimited()
-        raise ValueError(f"there is no version {version} of credentials")
+        raise ValueError(f"unknown version of credentials: {version}")
 
     @classmethod
     def decode(cls, data: bytes) -> Credentials:
-        """From either version; :class:`CredentialsError` if it is none."""
+        """Decode either version; raises :class:`CredentialsError`."""
         if data[:4] != _MAGIC:
-            raise CredentialsError("no credentials of Hadoop: they begin with HDTS")
+            raise CredentialsError("not a Hadoop credentials file: it does not begin with HDTS")
         version = data[4] if len(data) > 4 else None
         try:
             if version == _WRITABLE:
@@ -72,12 +72,12 @@ class Credentials(NamedTuple):
                 body, _ = read_delimited(data, 5)
                 return cls._from_message(messages.Credentials.decode(body))
         except DecodeError as error:
-            raise CredentialsError(f"credentials that cannot be read: {error}") from None
-        raise CredentialsError(f"credentials of the unknown version {version}")
+            raise CredentialsError(f"the credentials cannot be read: {error}") from None
+        raise CredentialsError(f"the credentials have the unknown version {version}")
 
     @classmethod
     def of_container(cls, env: Mapping[str, str]) -> Credentials:
-        """Those that this container was started with; none outside of a container."""
+        """The credentials of this process's container; empty outside of a container."""
         path = env.get(LOCATION)
         if not path:
             return cls()
@@ -85,7 +85,7 @@ class Credentials(NamedTuple):
             return cls.decode(file.read())
 
     def write(self, path: str, version: int = _WRITABLE) -> None:
-        """A file that only its owner may read, whole or not at all."""
+        """Write a file atomically that only its owner may read."""
         scratch = f"{path}.{os.getpid()}"
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -128,7 +128,7 @@ class Credentials(NamedTuple):
     def _message(self) -> messages.Credentials:
         return messages.Credentials(
             tokens=[
-                messages.CredentialsKV(alias=alias, token=token.message())
+                messages.CredentialsKV(alias=alias, token=token.to_message())
                 for alias, token in self.tokens.items()
             ],
             secrets=[
@@ -140,13 +140,13 @@ class Credentials(NamedTuple):
     @classmethod
     def _from_message(cls, message: messages.Credentials) -> Credentials:
         return cls(
-            {entry.alias: Token.of(entry.token) for entry in message.tokens},
+            {entry.alias: Token.from_message(entry.token) for entry in message.tokens},
             {entry.alias: entry.secret for entry in message.secrets},
         )
 
 
 class _Reader:
-    """Lists with lengths."""
+    """Reads version 0."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -155,13 +155,13 @@ class _Reader:
     def number(self) -> int:
         value, self._at = read_vint(self._data, self._at)
         if value < 0:
-            raise CredentialsError(f"credentials with a length of {value}")
+            raise CredentialsError(f"the credentials contain a negative length: {value}")
         return value
 
     def blob(self) -> bytes:
         size = self.number()
         if size > len(self._data) - self._at:
-            raise CredentialsError("credentials that are cut off")
+            raise CredentialsError("the credentials are cut off")
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -170,7 +170,7 @@ class _Reader:
 
 
 def vint(value: int) -> bytes:
-    """A number of Hadoop's own making: small ones in a byte, others after their length."""
+    """Encode a number as Hadoop's ``WritableUtils.writeVInt`` does."""
     if -112 <= value <= 127:
         return (value & 0xFF).to_bytes(1, "big")
     base, magnitude = (-112, value) if value >= 0 else (-120, ~value)
@@ -179,20 +179,20 @@ def vint(value: int) -> bytes:
 
 
 def read_vint(data: bytes, at: int) -> Tuple[int, int]:
-    """The number at a position, and the position after it."""
+    """Decode the vint at a position; also returns the position after it."""
     if at >= len(data):
-        raise CredentialsError("credentials that are cut off")
+        raise CredentialsError("the credentials are cut off")
     first = data[at] - 256 if data[at] > 127 else data[at]
     at += 1
     if first >= -112:
         return first, at
     size = -112 - first if first >= -120 else -120 - first
     if at + size > len(data):
-        raise CredentialsError("credentials that are cut off")
+        raise CredentialsError("the credentials are cut off")
     magnitude = int.from_bytes(data[at : at + size], "big")
     return (magnitude if first >= -120 else ~magnitude), at + size
 
 
 def am_rm_token(credentials: Credentials) -> Optional[Token]:
-    """The one a master talks to the ResourceManager with; by kind, its service is empty."""
+    """The master's token for the ResourceManager, found by kind: its service is empty."""
     return next(iter(credentials.find("YARN_AM_RM_TOKEN")), None)

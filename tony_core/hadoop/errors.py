@@ -1,4 +1,4 @@
-"""Errors of a Hadoop cluster: whose fault they are, and whether a retry can help.
+"""Errors of a Hadoop cluster, and whether a retry can help.
 
 A server answers with the name of a Java class. The table at the end of this module maps the
 names once; a class that is not in it stays a plain :class:`RemoteError`, which is not retried.
@@ -7,20 +7,11 @@ names once; a class that is not in it stays a plain :class:`RemoteError`, which 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Dict, Optional, Tuple, Type
-
-
-class Fault(str, Enum):
-    """Who has to act."""
-
-    CONFIG = "configuration"  # the site's files, or what was asked of us
-    USER = "user"  # a request that the cluster will never grant, or not to this user
-    CLUSTER = "cluster"  # a server is away, restarting or broken
-    OURS = "protocol"  # we or the server broke the protocol
+from typing import Dict, Type
 
 
 class Remedy(str, Enum):
-    """What may help."""
+    """What a caller can do about an error."""
 
     NONE = "none"
     RETRY = "retry"  # the same server, a little later
@@ -28,20 +19,17 @@ class Remedy(str, Enum):
 
 
 class HadoopError(Exception):
-    """Everything that this package raises about a cluster."""
+    """The base of all errors of a cluster."""
 
-    fault = Fault.CLUSTER
     remedy = Remedy.NONE
 
 
 class ConfigurationError(HadoopError):
     """The site's configuration cannot be read, or does not say what is needed."""
 
-    fault = Fault.CONFIG
-
 
 class Unreachable(HadoopError):
-    """No connection, or it broke. ``sent``: the server may have got the request."""
+    """No connection, or it broke; ``sent``: the server may have received the request."""
 
     remedy = Remedy.FAILOVER
 
@@ -63,15 +51,11 @@ class AuthenticationError(Unreachable):
 
 
 class Closed(HadoopError):
-    """We closed the connection ourselves during a call."""
-
-    fault = Fault.OURS
+    """The connection was closed on this side during a call."""
 
 
 class ProtocolError(HadoopError):
     """The answer is not RPC of Hadoop, or violates its protocol."""
-
-    fault = Fault.OURS
 
 
 class RemoteError(HadoopError):
@@ -85,8 +69,6 @@ class RemoteError(HadoopError):
         method: str = "",
         server: str = "",
         fatal: bool = False,
-        fault: Optional[Fault] = None,
-        remedy: Optional[Remedy] = None,
     ) -> None:
         self.remote_class = remote_class
         self.text = strip_class(remote_class, text)  # without the stack trace
@@ -94,10 +76,6 @@ class RemoteError(HadoopError):
         self.method = method
         self.server = server
         self.fatal = fatal  # the server closed the connection with it
-        if fault is not None:
-            self.fault = fault
-        if remedy is not None:
-            self.remedy = remedy
         super().__init__(remote_class, text)
 
     def __str__(self) -> str:
@@ -112,7 +90,7 @@ class RemoteError(HadoopError):
 
 
 class ApplicationNotFound(RemoteError):
-    """The ResourceManager knows no such application any more."""
+    """The ResourceManager does not know the application (any more)."""
 
 
 class AttemptNotFound(RemoteError):
@@ -120,7 +98,7 @@ class AttemptNotFound(RemoteError):
 
 
 class NotRegistered(RemoteError):
-    """The ResourceManager restarted: the master registers again and asks again for all."""
+    """The ResourceManager restarted: the master registers and sends its requests again."""
 
 
 class AlreadyRegistered(RemoteError):
@@ -128,15 +106,15 @@ class AlreadyRegistered(RemoteError):
 
 
 class ContainerNotFound(RemoteError):
-    """No such container, there or any more."""
+    """The node or the ResourceManager does not know the container (any more)."""
 
 
 class InvalidRequest(RemoteError):
-    """What was asked for can never be granted: too large, unknown label, queue or resource."""
+    """The request can never be granted: too large, or an unknown label, queue or resource."""
 
 
 class AccessDenied(RemoteError):
-    """This user may not do this."""
+    """The user lacks the permission."""
 
 
 class InvalidToken(RemoteError):
@@ -146,13 +124,17 @@ class InvalidToken(RemoteError):
 class Standby(RemoteError):
     """This server of the pair is not the active one."""
 
+    remedy = Remedy.FAILOVER
+
 
 class Busy(RemoteError):
-    """The server asks to come back later: it starts, is overloaded, or in safe mode."""
+    """The server cannot answer now: it starts, is overloaded, or in safe mode."""
+
+    remedy = Remedy.RETRY
 
 
 class WrongService(RemoteError):
-    """Something else of Hadoop answers at this address, or another version of it."""
+    """Another service, or another version of Hadoop, answers at this address."""
 
 
 def short_class_name(remote_class: str) -> str:
@@ -173,56 +155,45 @@ def strip_class(remote_class: str, text: str) -> str:
 def remote_error(
     remote_class: str, text: str, *, method: str = "", server: str = "", fatal: bool = False
 ) -> RemoteError:
-    """The error that an answer stands for."""
-    kind, fault, remedy = _KNOWN.get(
-        short_class_name(remote_class), (RemoteError, Fault.CLUSTER, Remedy.NONE)
-    )
+    """The error for a server's exception."""
+    kind = _KNOWN.get(short_class_name(remote_class), RemoteError)
     if kind is AlreadyRegistered and "already registered" not in text:
         kind = RemoteError
-    return kind(
-        remote_class, text, method=method, server=server, fatal=fatal, fault=fault, remedy=remedy
-    )
+    return kind(remote_class, text, method=method, server=server, fatal=fatal)
 
 
-_KNOWN: Dict[str, Tuple[Type[RemoteError], Fault, Remedy]] = {
+_KNOWN: Dict[str, Type[RemoteError]] = {
     # ids
-    "ApplicationNotFoundException": (ApplicationNotFound, Fault.USER, Remedy.NONE),
-    "ApplicationAttemptNotFoundException": (AttemptNotFound, Fault.CLUSTER, Remedy.NONE),
-    "ContainerNotFoundException": (ContainerNotFound, Fault.CLUSTER, Remedy.NONE),
-    # the master's standing
-    "ApplicationMasterNotRegisteredException": (NotRegistered, Fault.CLUSTER, Remedy.NONE),
-    "InvalidApplicationMasterRequestException": (AlreadyRegistered, Fault.OURS, Remedy.NONE),
+    "ApplicationNotFoundException": ApplicationNotFound,
+    "ApplicationAttemptNotFoundException": AttemptNotFound,
+    "ContainerNotFoundException": ContainerNotFound,
+    # the master's registration
+    "ApplicationMasterNotRegisteredException": NotRegistered,
+    "InvalidApplicationMasterRequestException": AlreadyRegistered,
     # requests
-    "InvalidResourceRequestException": (InvalidRequest, Fault.USER, Remedy.NONE),
-    "SchedulerInvalidResourceRequestException": (InvalidRequest, Fault.USER, Remedy.NONE),
-    "InvalidLabelResourceRequestException": (InvalidRequest, Fault.USER, Remedy.NONE),
-    "InvalidResourceException": (InvalidRequest, Fault.USER, Remedy.NONE),
-    "ResourceNotFoundException": (InvalidRequest, Fault.USER, Remedy.NONE),
-    "InvalidAllocationTagsQueryException": (InvalidRequest, Fault.USER, Remedy.NONE),
-    "InvalidQueueNameException": (InvalidRequest, Fault.USER, Remedy.NONE),
-    "YARNFeatureNotEnabledException": (InvalidRequest, Fault.CONFIG, Remedy.NONE),
-    "InvalidContainerException": (RemoteError, Fault.OURS, Remedy.NONE),
-    "InvalidContainerReleaseException": (RemoteError, Fault.OURS, Remedy.NONE),
-    "InvalidResourceBlacklistRequestException": (RemoteError, Fault.OURS, Remedy.NONE),
-    "ApplicationIdNotProvidedException": (RemoteError, Fault.OURS, Remedy.NONE),
-    "ContainerIdNotProvidedException": (RemoteError, Fault.OURS, Remedy.NONE),
-    "IllegalArgumentException": (RemoteError, Fault.OURS, Remedy.NONE),
-    # who may
-    "AccessControlException": (AccessDenied, Fault.USER, Remedy.NONE),
-    "AuthorizationException": (AccessDenied, Fault.USER, Remedy.NONE),
-    "InvalidToken": (InvalidToken, Fault.CLUSTER, Remedy.NONE),
-    "SaslException": (InvalidToken, Fault.CLUSTER, Remedy.NONE),  # a password that does not fit
-    # a server that cannot just now
-    "StandbyException": (Standby, Fault.CLUSTER, Remedy.FAILOVER),
-    "ObserverRetryOnActiveException": (Standby, Fault.CLUSTER, Remedy.FAILOVER),
-    "RetriableException": (Busy, Fault.CLUSTER, Remedy.RETRY),
-    "CallQueueOverflowException": (Busy, Fault.CLUSTER, Remedy.RETRY),
-    "SafeModeException": (Busy, Fault.CLUSTER, Remedy.RETRY),
-    "NMNotYetReadyException": (Busy, Fault.CLUSTER, Remedy.RETRY),
-    "ServerNotRunningYetException": (Busy, Fault.CLUSTER, Remedy.RETRY),
-    # something else listens there
-    "RpcNoSuchProtocolException": (WrongService, Fault.CONFIG, Remedy.NONE),
-    "RpcNoSuchMethodException": (WrongService, Fault.CONFIG, Remedy.NONE),
-    "VersionMismatch": (WrongService, Fault.CONFIG, Remedy.NONE),
-    "RpcServerException": (RemoteError, Fault.OURS, Remedy.NONE),
+    "InvalidResourceRequestException": InvalidRequest,
+    "SchedulerInvalidResourceRequestException": InvalidRequest,
+    "InvalidLabelResourceRequestException": InvalidRequest,
+    "InvalidResourceException": InvalidRequest,
+    "ResourceNotFoundException": InvalidRequest,
+    "InvalidAllocationTagsQueryException": InvalidRequest,
+    "InvalidQueueNameException": InvalidRequest,
+    "YARNFeatureNotEnabledException": InvalidRequest,
+    # permissions
+    "AccessControlException": AccessDenied,
+    "AuthorizationException": AccessDenied,
+    "InvalidToken": InvalidToken,
+    "SaslException": InvalidToken,  # a password that does not fit
+    # servers that cannot answer now
+    "StandbyException": Standby,
+    "ObserverRetryOnActiveException": Standby,
+    "RetriableException": Busy,
+    "CallQueueOverflowException": Busy,
+    "SafeModeException": Busy,
+    "NMNotYetReadyException": Busy,
+    "ServerNotRunningYetException": Busy,
+    # another service at this address
+    "RpcNoSuchProtocolException": WrongService,
+    "RpcNoSuchMethodException": WrongService,
+    "VersionMismatch": WrongService,
 }

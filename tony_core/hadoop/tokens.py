@@ -18,7 +18,7 @@ CONTAINER = "ContainerToken"
 
 
 class Token(NamedTuple):
-    """What proves to a server who calls; its text form never shows identifier and password."""
+    """A token of Hadoop; its repr shows neither identifier nor password."""
 
     identifier: bytes
     password: bytes
@@ -29,12 +29,10 @@ class Token(NamedTuple):
         return f"Token(kind={self.kind!r}, service={self.service!r})"
 
     @classmethod
-    def of(cls, message: messages.Token) -> Token:
-        """From a message."""
+    def from_message(cls, message: messages.Token) -> Token:
         return cls(message.identifier, message.password, message.kind, message.service)
 
-    def message(self) -> messages.Token:
-        """For a message, and for a connection."""
+    def to_message(self) -> messages.Token:
         return messages.Token(
             identifier=self.identifier,
             password=self.password,
@@ -44,7 +42,7 @@ class Token(NamedTuple):
 
 
 class ContainerClaim(NamedTuple):
-    """What a container's token says of it (and is signed by the ResourceManager for)."""
+    """The content of a container's token, signed by the ResourceManager."""
 
     container: ContainerId
     node: str
@@ -56,28 +54,32 @@ class ContainerClaim(NamedTuple):
 
 
 def attempt_of(token: Token) -> Optional[AttemptId]:
-    """Whose master a token is for; ``None`` for tokens of other kinds."""
+    """The attempt whose master a token is for; ``None`` for tokens of other kinds."""
     if token.kind == AM_RM:
-        return AttemptId.of(yarn.AMRMTokenIdentifier.decode(token.identifier).app_attempt_id)
+        return AttemptId.from_message(
+            yarn.AMRMTokenIdentifier.decode(token.identifier).app_attempt_id
+        )
     if token.kind == NM:
-        return AttemptId.of(yarn.NMTokenIdentifier.decode(token.identifier).app_attempt_id)
+        return AttemptId.from_message(
+            yarn.NMTokenIdentifier.decode(token.identifier).app_attempt_id
+        )
     return None
 
 
 def node_of(token: Token) -> Optional[NodeId]:
-    """Which node an NM token is for."""
+    """The node that an NM token is for."""
     if token.kind != NM:
         return None
-    return NodeId.of(yarn.NMTokenIdentifier.decode(token.identifier).node_id)
+    return NodeId.from_message(yarn.NMTokenIdentifier.decode(token.identifier).node_id)
 
 
 def claim_of(token: Token) -> ContainerClaim:
-    """What a container's token says."""
+    """Decode a container's token."""
     if token.kind != CONTAINER:
         raise ValueError(f"a {token.kind} is no token of a container")
     claim = yarn.ContainerTokenIdentifier.decode(token.identifier)
     return ContainerClaim(
-        container=ContainerId.of(claim.container_id),
+        container=ContainerId.from_message(claim.container_id),
         node=claim.nm_host_addr,
         user=claim.app_submitter,
         memory_mb=claim.resource.memory,

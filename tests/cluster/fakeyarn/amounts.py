@@ -35,7 +35,7 @@ def minus(one: Capability, other: Capability) -> Capability:
     )
 
 
-def message(amount: Capability, others: Sequence[str]) -> yarn.Resource:
+def to_message(amount: Capability, others: Sequence[str]) -> yarn.Resource:
     """With every resource that the cluster counts, whether there is any of it or not."""
     items = [
         yarn.ResourceInformation(key=MEMORY, value=amount.memory_mb, units="Mi", type=0),

@@ -59,18 +59,18 @@ class ClientProtocol:
         self._rm.last_application += 1
         found = ApplicationId(self._rm.cluster, self._rm.last_application)
         return calls.GetNewApplicationResponse(
-            application_id=found.message(),
+            application_id=found.to_message(),
             maximum_capability=self._rm.resource(self._rm.limits.maximum),
         )
 
     def _submit(self, call: Call) -> Message:
         context = calls.SubmitApplicationRequest.decode(call.body).application_submission_context
-        found = ApplicationId.of(context.application_id)
+        found = ApplicationId.from_message(context.application_id)
         if found in self._rm.applications:
             return calls.SubmitApplicationResponse()
-        amount = Capability.of(context.resource)
+        amount = Capability.from_message(context.resource)
         for one in context.am_container_resource_request:
-            amount = Capability.of(one.capability)
+            amount = Capability.from_message(one.capability)
         if not context.unmanaged_am:
             reporting.refuse_too_large(self._rm, amount)
         queue = context.queue.removeprefix("root.")
@@ -86,7 +86,7 @@ class ClientProtocol:
         return calls.SubmitApplicationResponse()
 
     def _find(self, message: yarn.ApplicationId) -> Application:
-        found = ApplicationId.of(message)
+        found = ApplicationId.from_message(message)
         if found not in self._rm.applications:
             raise Fault(
                 f"{_YARN}.ApplicationNotFoundException",
@@ -126,7 +126,7 @@ class ClientProtocol:
 
     def _kill(self, call: Call) -> Message:
         request = calls.KillApplicationRequest.decode(call.body)
-        found = ApplicationId.of(request.application_id)
+        found = ApplicationId.from_message(request.application_id)
         one = self._rm.applications.get(found)
         if one is None:
             raise Fault(
@@ -146,7 +146,7 @@ class ClientProtocol:
 
     def _fail_attempt(self, call: Call) -> Message:
         request = calls.FailApplicationAttemptRequest.decode(call.body)
-        attempt = AttemptId.of(request.application_attempt_id)
+        attempt = AttemptId.from_message(request.application_attempt_id)
         one = self._find(request.application_attempt_id.application_id)
         if one.attempt.id == attempt and one.attempt.master:
             why = "Attempt failed by user.\n"
@@ -165,7 +165,7 @@ class ClientProtocol:
     def _containers(self, call: Call) -> Message:
         request = calls.GetContainersRequest.decode(call.body)
         one = self._find(request.application_attempt_id.application_id)
-        attempt = AttemptId.of(request.application_attempt_id)
+        attempt = AttemptId.from_message(request.application_attempt_id)
         if attempt.number > len(one.attempts):
             raise Fault(
                 f"{_YARN}.ApplicationAttemptNotFoundException",
@@ -181,7 +181,7 @@ class ClientProtocol:
 
     def _signal(self, call: Call) -> Message:
         request = SignalContainerRequest.decode(call.body)
-        container = ContainerId.of(request.container_id)
+        container = ContainerId.from_message(request.container_id)
         one = self._find(request.container_id.app_attempt_id.application_id)
         granted = one.live.get(container)
         if granted is None:
@@ -246,7 +246,7 @@ class ClientProtocol:
         wanted = calls.GetLabelsToNodesRequest.decode(call.body).node_labels
         found: List[reports.LabelsToNodeIds] = []
         for label in self._rm.limits.labels:
-            nodes = [node.id.message() for node in self._rm.active() if node.label == label]
+            nodes = [node.id.to_message() for node in self._rm.active() if node.label == label]
             if nodes and (not wanted or label in wanted):
                 found.append(reports.LabelsToNodeIds(node_labels=label, node_id=tuple(nodes)))
         return calls.GetLabelsToNodesResponse(labels_to_nodes=tuple(found) or None)

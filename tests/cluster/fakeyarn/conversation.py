@@ -170,18 +170,18 @@ class Conversation:
 
     def _new(self) -> ApplicationId:
         answer = self._client.service.call(NEW_APPLICATION, client_calls.GetNewApplicationRequest())
-        return ApplicationId.of(answer.application_id)
+        return ApplicationId.from_message(answer.application_id)
 
     def _context(
         self, app: ApplicationId, **more: Any
     ) -> client_calls.ApplicationSubmissionContext:
         return client_calls.ApplicationSubmissionContext(
-            application_id=app.message(),
+            application_id=app.to_message(),
             application_name="conversation",
             queue="default",
             application_type="TONY",
             am_container_spec=yarn.ContainerLaunchContext(),
-            resource=SMALL.message(),
+            resource=SMALL.to_message(),
             max_app_attempts=1,
             application_tags=(f"tag-{app}",),
             keep_containers_across_application_attempts=True,
@@ -192,24 +192,24 @@ class Conversation:
         self._call_client(name, SUBMIT, request)
 
     def _report(self, name: str, app: ApplicationId, state: str) -> Any:
-        request = client_calls.GetApplicationReportRequest(application_id=app.message())
+        request = client_calls.GetApplicationReportRequest(application_id=app.to_message())
         self._until(lambda: self._client.report(app).state == state, f"{name}: {state}")
         return self._call_client(name, REPORT, request)
 
     def _unmanaged(self) -> None:
         app = self._new()
         self._report_unknown(ApplicationId(app.cluster, 99999))
-        large = Capability(1 << 30, 1).message()
+        large = Capability(1 << 30, 1).to_message()
         self._submit("submit too large", self._context(app, resource=large))
         self._submit("submit to no queue", self._context(self._new(), queue="nowhere"))
         self._submit("submit", self._context(app, unmanaged_am=True))
         self._submit("submit again", self._context(app, unmanaged_am=True))
         self._until(lambda: self._client.report(app).am_rm_token, "the master's token")
         report = self._report("report of an unmanaged master", app, "ACCEPTED")
-        token = Token.of(report.application_report.am_rm_token)
+        token = Token.from_message(report.application_report.am_rm_token)
         request = client_calls.GetApplicationsRequest(application_tags=(f"tag-{app}",))
         self._call_client("applications by tag", APPLICATIONS, request)
-        attempts = client_calls.GetApplicationAttemptsRequest(application_id=app.message())
+        attempts = client_calls.GetApplicationAttemptsRequest(application_id=app.to_message())
         found = endpoints.rm_scheduler(self._conf)
         self._forged(found, token)
         rm = RmMaster.open(found, token, allowed=endpoints.allowed_protections(self._conf))
@@ -222,9 +222,9 @@ class Conversation:
         self._report("report of a finished one", app, "FINISHED")
 
     def _report_unknown(self, app: ApplicationId) -> None:
-        request = client_calls.GetApplicationReportRequest(application_id=app.message())
+        request = client_calls.GetApplicationReportRequest(application_id=app.to_message())
         self._call_client("report of an unknown one", REPORT, request)
-        kill = client_calls.KillApplicationRequest(application_id=app.message())
+        kill = client_calls.KillApplicationRequest(application_id=app.to_message())
         self._call_client("kill of an unknown one", KILL, kill)
 
     def _forged(self, found: Any, token: Token) -> None:
@@ -275,9 +275,9 @@ class Conversation:
             number = answer.response_id
             found.extend(answer.allocated_containers)
             for one in answer.nm_tokens:
-                tokens[NodeId.of(one.node_id)] = Token.of(one.token)
+                tokens[NodeId.from_message(one.node_id)] = Token.from_message(one.token)
             for status in answer.completed_container_statuses:
-                completed[ContainerId.of(status.container_id)] = status
+                completed[ContainerId.from_message(status.container_id)] = status
             if answer.allocated_containers:
                 self._note("allocated", sorted(fields(answer)))
             if answer.completed_container_statuses:
@@ -298,7 +298,7 @@ class Conversation:
         beat(release=tuple(c.id for c in found[2:]))
         self._until(lambda: beat() and len(completed) >= 3, "three ends")
         for name, one_of in (("exit", one), ("stop", two), ("release", three)):
-            status = completed[ContainerId.of(one_of.id)]
+            status = completed[ContainerId.from_message(one_of.id)]
             text = re.sub(r"\d+", "#", re.sub(r"\[.*?\]", "", status.diagnostics))
             self.shapes[f"end by {name}"] = [str(status.exit_status), text]
         self._call("finish", service, FINISH, finish)
@@ -312,7 +312,7 @@ class Conversation:
         return ResourceRequest(
             priority=yarn.Priority(priority=1),
             resource_name="*",
-            capability=what.message(),
+            capability=what.to_message(),
             num_containers=count,
             allocation_request_id=request_id,
         )
@@ -320,7 +320,7 @@ class Conversation:
     # ---------------------------------------------------------------- nodes
 
     def _at(self, container: yarn.Container, tokens: Dict[NodeId, Token]) -> NodeManager:
-        node = NodeId.of(container.node_id)
+        node = NodeId.from_message(container.node_id)
         if node not in self._nodes:
             allowed = endpoints.allowed_protections(self._conf)
             self._nodes[node] = NodeManager(node, tokens[node], allowed=allowed)
@@ -335,7 +335,7 @@ class Conversation:
     ) -> None:
         manager = self._at(container, tokens)
         start = container_calls.StartContainerRequest(
-            container_launch_context=launch.message(), container_token=container.container_token
+            container_launch_context=launch.to_message(), container_token=container.container_token
         )
         request = container_calls.StartContainersRequest(start_container_request=(start,))
         answer = self._call(name, manager.service, START, request)
@@ -374,36 +374,36 @@ class Conversation:
 
     def _managed(self) -> None:
         app = self._new()
-        sleep = Launch(("sleep 100",)).message()
+        sleep = Launch(("sleep 100",)).to_message()
         self._submit("submit", self._context(app, am_container_spec=sleep))
         self._report("report of a waiting master", app, "ACCEPTED")
-        attempts = client_calls.GetApplicationAttemptsRequest(application_id=app.message())
+        attempts = client_calls.GetApplicationAttemptsRequest(application_id=app.to_message())
         self._until(
             lambda: self._client.attempts(app)[0].state in ("LAUNCHED", "RUNNING"), "the master"
         )
         self._call_client("attempts of a managed one", ATTEMPTS, attempts)
         self._report("report of a launched master", app, "ACCEPTED")
         kill = client_calls.KillApplicationRequest(
-            application_id=app.message(), diagnostics="enough of it"
+            application_id=app.to_message(), diagnostics="enough of it"
         )
         self._until(lambda: self._call_client("kill", KILL, kill).is_kill_completed, "its end")
         self._report("report of a killed one", app, "KILLED")
         self.shapes["diagnostics of a killed one"] = self._diagnostics(app)
         app = self._new()
-        bad = Launch(("echo a bad day 1>&2; exit 3",)).message()
+        bad = Launch(("echo a bad day 1>&2; exit 3",)).to_message()
         self._submit("submit", self._context(app, am_container_spec=bad))
         self._report("report of a failed one", app, "FAILED")
         self.shapes["diagnostics of a failed one"] = self._diagnostics(app)
         self._call_client(
             "attempts of a failed one",
             ATTEMPTS,
-            client_calls.GetApplicationAttemptsRequest(application_id=app.message()),
+            client_calls.GetApplicationAttemptsRequest(application_id=app.to_message()),
         )
         app = self._new()
         logs = "1><LOG_DIR>/executor.stdout 2><LOG_DIR>/executor.stderr"
         bad = Launch(
             (f"(echo one 1>&2; sleep 0.1; echo two 1><LOG_DIR>/stderr; exit 3) {logs}",)
-        ).message()
+        ).to_message()
         self._submit("submit", self._context(app, am_container_spec=bad))
         self._report("report of a failed one", app, "FAILED")
         self.shapes["diagnostics of one with logs"] = self._diagnostics(app)

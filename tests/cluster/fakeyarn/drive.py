@@ -70,11 +70,11 @@ class Driver:
         app = self.client.new_application().id
         self.client.submit(
             ApplicationSubmissionContext(
-                application_id=app.message(),
+                application_id=app.to_message(),
                 application_name="driven",
-                am_container_spec=Launch(("sleep 600",)).message(),
+                am_container_spec=Launch(("sleep 600",)).to_message(),
                 application_type="TONY",
-                resource=Capability(64, 1).message(),
+                resource=Capability(64, 1).to_message(),
                 max_app_attempts=self._attempts,
                 keep_containers_across_application_attempts=True,
             )

@@ -97,11 +97,11 @@ class FakeHarness(Harness):
         )
         self.client.submit(
             ApplicationSubmissionContext(
-                application_id=app.message(),
+                application_id=app.to_message(),
                 application_name=name,
-                am_container_spec=Launch((show,)).message(),
+                am_container_spec=Launch((show,)).to_message(),
                 application_type="TONY",
-                resource=Capability(_MASTERS_MB, 1).message(),
+                resource=Capability(_MASTERS_MB, 1).to_message(),
                 max_app_attempts=_ATTEMPTS,
                 keep_containers_across_application_attempts=True,
             )

@@ -88,7 +88,7 @@ class Manager:
 
     def resource(self, amount: Capability) -> yarn.Resource:
         """For a message."""
-        return amounts.message(amount, self.limits.others)
+        return amounts.to_message(amount, self.limits.others)
 
     def normalised(self, requested: Capability) -> Capability:
         known = [name for name in self.limits.others if name not in self.limits.drops]
@@ -235,7 +235,7 @@ class Manager:
         application.launched = now_ms()
         launch = application.context.am_container_spec
         given = Credentials.decode(launch.tokens) if launch.tokens else Credentials()
-        token = Token.of(self.tokens.for_master(attempt.id))
+        token = Token.from_message(self.tokens.for_master(attempt.id))
         claim = self.claim(application, granted)
         self.managers[granted.node].start(
             granted.id, claim, launch.replace(tokens=given.with_token("", token).encode())
@@ -247,7 +247,7 @@ class Manager:
         """What a container's token says."""
         expires = time.time() + self.limits.start_within_s
         return yarn.ContainerTokenIdentifier(
-            container_id=one.id.message(),
+            container_id=one.id.to_message(),
             nm_host_addr=str(one.node),
             app_submitter=application.user,
             resource=self.resource(one.amount),
@@ -263,8 +263,8 @@ class Manager:
     def container(self, application: Application, one: Granted) -> yarn.Container:
         """For a message."""
         return yarn.Container(
-            id=one.id.message(),
-            node_id=one.node.message(),
+            id=one.id.to_message(),
+            node_id=one.node.to_message(),
             node_http_address=self.nodes[one.node].http,
             resource=self.resource(one.amount),
             priority=yarn.Priority(priority=one.priority),
@@ -281,7 +281,7 @@ class Manager:
             return None
         attempt.node_tokens.add(node)
         token: messages.Token = self.tokens.for_node(attempt.id, node, application.user)
-        return yarn.NMToken(node_id=node.message(), token=token)
+        return yarn.NMToken(node_id=node.to_message(), token=token)
 
     def end(self, granted: Granted, status: int, diagnostics: str) -> None:
         """A container is over, for whatever reason; what runs of it is killed."""

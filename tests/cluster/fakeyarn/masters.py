@@ -154,7 +154,7 @@ class MasterProtocol:
         for wanted in request.scheduling_requests:
             self._schedule(attempt, wanted)
         for container in request.release:
-            self._release(application, ContainerId.of(container))
+            self._release(application, ContainerId.from_message(container))
         attempt.response_id += 1
         answer = attempt.last = self._response(application, attempt, key)
         if answer.a_m_command == _RESYNC:  # Hadoop's older way to say that it has restarted
@@ -163,7 +163,7 @@ class MasterProtocol:
         return answer
 
     def _checked(self, one: ResourceRequest) -> Tuple[ResourceRequest, Capability]:
-        amount = Capability.of(one.capability)
+        amount = Capability.from_message(one.capability)
         reporting.refuse_too_large(self._rm, amount)
         label = one.node_label_expression
         if label and not self._rm.limits.labels:
@@ -205,7 +205,7 @@ class MasterProtocol:
     def _schedule(self, attempt: Attempt, wanted: SchedulingRequest) -> None:
         """With a constraint: at most so many of some tags on a node, and no other kind."""
         key = (wanted.priority.priority, wanted.allocation_request_id)
-        amount = self._rm.normalised(Capability.of(wanted.resource_sizing.resources))
+        amount = self._rm.normalised(Capability.from_message(wanted.resource_sizing.resources))
         count = wanted.resource_sizing.num_allocations
         if not count:
             attempt.requests.pop(key, None)
@@ -257,7 +257,7 @@ class MasterProtocol:
 
     def _status(self, one: Granted) -> yarn.ContainerStatus:
         return yarn.ContainerStatus(
-            container_id=one.id.message(),
+            container_id=one.id.to_message(),
             state=_COMPLETE,
             diagnostics=one.diagnostics,
             exit_status=one.exit_status,
@@ -269,7 +269,7 @@ class MasterProtocol:
 
 def _preemption(attempt: Attempt) -> PreemptionMessage:
     certain, negotiable = (
-        tuple(PreemptionContainer(id=one.message()) for one in sorted(group))
+        tuple(PreemptionContainer(id=one.to_message()) for one in sorted(group))
         for group in attempt.preempt
     )
     found = PreemptionMessage()

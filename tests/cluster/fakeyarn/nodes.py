@@ -119,7 +119,7 @@ class NodeManager:
         launch: yarn.ContainerLaunchContext,
         token: yarn.NMTokenIdentifier,
     ) -> None:
-        container = ContainerId.of(claim.container_id)
+        container = ContainerId.from_message(claim.container_id)
         trouble = self._hands.refuse(self.id, container) if self._hands.refuse else None
         if trouble is not None:
             raise trouble
@@ -160,7 +160,7 @@ class NodeManager:
         one = Running(
             container,
             claim.app_submitter,
-            Capability.of(claim.resource),
+            Capability.from_message(claim.resource),
             tuple(claim.allocation_tags),
             launch,
         )
@@ -196,7 +196,7 @@ class NodeManager:
         done: List[yarn.ContainerId] = []
         failed: List[calls.ContainerExceptionMap] = []
         for message in request.container_id:
-            container = ContainerId.of(message)
+            container = ContainerId.from_message(message)
             if container in self.running:
                 why = "Container killed by the ApplicationMaster.\n"
                 self.kill(container, STOPPED_BY_MASTER, why)
@@ -214,7 +214,7 @@ class NodeManager:
         found: List[yarn.ContainerStatus] = []
         failed: List[calls.ContainerExceptionMap] = []
         for message in request.container_id:
-            container = ContainerId.of(message)
+            container = ContainerId.from_message(message)
             one = self.running.get(container) or self.ended.get(container)
             if one is not None:
                 found.append(self._status(one))
@@ -235,11 +235,11 @@ class NodeManager:
     def _status(self, one: Running) -> yarn.ContainerStatus:
         over = one.exit_status is not None
         return yarn.ContainerStatus(
-            container_id=one.id.message(),
+            container_id=one.id.to_message(),
             state=_COMPLETE if over else _RUNNING,
             diagnostics=one.diagnostics,
             exit_status=-1000 if one.exit_status is None else one.exit_status,
-            capability=amounts.message(one.amount, self.others),
+            capability=amounts.to_message(one.amount, self.others),
             execution_type=1,
             container_sub_state=5 if over else 2,
         )

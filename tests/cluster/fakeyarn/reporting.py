@@ -50,7 +50,7 @@ def resource_types(rm: Manager) -> Tuple[yarn.ResourceTypeInfo, ...]:
 
 def node(rm: Manager, one: Node) -> reports.NodeReport:
     found = reports.NodeReport(
-        node_id=one.id.message(),
+        node_id=one.id.to_message(),
         http_address=one.http,
         rack_name=one.rack,
         used=rm.resource(one.used),
@@ -77,7 +77,7 @@ def application(rm: Manager, one: Application) -> reports.ApplicationReport:
     if not one.over:
         words = attempt.diagnostics or words
     found = reports.ApplicationReport(
-        application_id=one.id.message(),
+        application_id=one.id.to_message(),
         user=one.user,
         queue=f"root.{one.queue}",
         name=one.context.application_name,
@@ -91,7 +91,7 @@ def application(rm: Manager, one: Application) -> reports.ApplicationReport:
         final_application_status=number_of(FINAL_STATUSES, one.final),
         app_resource_usage=_usage(rm, one),
         original_tracking_url=one.tracking_url,
-        current_application_attempt_id=attempt.id.message(),
+        current_application_attempt_id=attempt.id.to_message(),
         progress=one.progress,
         application_type=one.context.application_type,
         application_tags=tuple(one.tags) or None,
@@ -139,7 +139,7 @@ def _usage(rm: Manager, one: Application) -> reports.ApplicationResourceUsageRep
 def attempt(rm: Manager, app: Application, one: Attempt) -> reports.ApplicationAttemptReport:
     report = application(rm, app)
     found = reports.ApplicationAttemptReport(
-        application_attempt_id=one.id.message(),
+        application_attempt_id=one.id.to_message(),
         host=one.host,
         rpc_port=one.port,
         tracking_url=report.tracking_url,
@@ -149,15 +149,15 @@ def attempt(rm: Manager, app: Application, one: Attempt) -> reports.ApplicationA
         start_time=one.started,
         finish_time=one.finished,
     )
-    return found.replace(am_container_id=one.master.id.message()) if one.master else found
+    return found.replace(am_container_id=one.master.id.to_message()) if one.master else found
 
 
 def container(rm: Manager, app: Application, one: Granted) -> reports.ContainerReport:
     http = rm.nodes[one.node].http
     found = reports.ContainerReport(
-        container_id=one.id.message(),
+        container_id=one.id.to_message(),
         resource=rm.resource(one.amount),
-        node_id=one.node.message(),
+        node_id=one.node.to_message(),
         priority=yarn.Priority(priority=one.priority),
         creation_time=one.created,
         finish_time=one.finished,

@@ -19,7 +19,7 @@ from tests.cluster.hadoop.fixture import GetHadoop
 from tests.hadoop.recorded import NAMES, Recording, load
 from tony_core.hadoop.errors import AuthenticationError
 from tony_core.hadoop.rpc.messages import Token
-from tony_core.hadoop.rpc.wire import Answer, Refusal
+from tony_core.hadoop.rpc.wire import CallFailed, CallResult
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.records import Capability
 
@@ -59,7 +59,7 @@ def answers_of(recording: Recording) -> Dict[int, object]:
         except AuthenticationError:
             break  # it refused the handshake: no call was answered
         for event in events:
-            if isinstance(event, (Answer, Refusal)):
+            if isinstance(event, (CallResult, CallFailed)):
                 found[event.call_id] = event
     return found
 
@@ -75,9 +75,9 @@ def test_its_answers_equal_the_recording_byte_by_byte(name: str) -> None:
         if what == "sent":
             for call in server.receive(data):
                 answer = answers[call.call_id]
-                if isinstance(answer, Answer):
+                if isinstance(answer, CallResult):
                     server.answer(call, answer.body)
-                elif isinstance(answer, Refusal):
+                elif isinstance(answer, CallFailed):
                     server.refuse(call, answer.remote_class, answer.message)
             answered += server.outgoing()
         closed = closed or what == "closed"

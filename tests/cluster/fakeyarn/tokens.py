@@ -53,15 +53,15 @@ class Tokens:
 
     def for_master(self, attempt: AttemptId) -> messages.Token:
         identifier = yarn.AMRMTokenIdentifier(
-            app_attempt_id=attempt.message(), key_id=self.am_rm.current
+            app_attempt_id=attempt.to_message(), key_id=self.am_rm.current
         ).encode()
         password = self.am_rm.password(identifier, self.am_rm.current)
         return messages.Token(identifier=identifier, password=password, kind=AM_RM, service="")
 
     def for_node(self, attempt: AttemptId, node: NodeId, user: str) -> messages.Token:
         identifier = yarn.NMTokenIdentifier(
-            app_attempt_id=attempt.message(),
-            node_id=node.message(),
+            app_attempt_id=attempt.to_message(),
+            node_id=node.to_message(),
             app_submitter=user,
             key_id=self.nm.current,
         ).encode()
@@ -95,7 +95,7 @@ class Tokens:
             raise Malformed from None
         if not claims.has("app_attempt_id"):
             raise Malformed
-        return AttemptId.of(claims.app_attempt_id), claims.key_id
+        return AttemptId.from_message(claims.app_attempt_id), claims.key_id
 
     def secret_of_node(self, identifier: bytes) -> bytes:
         try:
@@ -105,7 +105,7 @@ class Tokens:
         try:
             return self.nm.password(identifier, claims.key_id)
         except KeyError:
-            attempt = AttemptId.of(claims.app_attempt_id)
+            attempt = AttemptId.from_message(claims.app_attempt_id)
             raise NoSuchSecret(f"Given NMToken for application : {attempt} is not valid.") from None
 
     def is_container(self, token: messages.Token) -> bool:

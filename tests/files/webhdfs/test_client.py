@@ -34,7 +34,7 @@ from tony_core.files.location import base_name, join
 from tony_core.files.port import UnsupportedLocation, limited_wait, wait_limit
 from tony_core.files.webhdfs import datanodes, namenodes
 from tony_core.files.webhdfs.connection import CONNECT_S, WAIT_S
-from tony_core.files.webhdfs.datanodes import LostNode, Upload, fetch
+from tony_core.files.webhdfs.datanodes import DataNodeLost, Upload, fetch
 from tony_core.files.webhdfs.namenodes import Unreachable
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
@@ -444,7 +444,7 @@ class TestNoAnswer:
     @pytest.mark.parametrize("answers", [True, False])
     def test_it_is_waited_for_once(self, make: Make, slept: List[float], answers: bool) -> None:
         hdfs = make(2)
-        most = 30.0 if answers else namenodes.FIRST_PATIENCE_S
+        most = 30.0 if answers else namenodes.FIRST_RETRY_S
         for server in hdfs.nn:
             server.always = "standby" if answers else drop
         files = hdfs.client(patience_s=30)
@@ -481,7 +481,7 @@ class TestNoAnswer:
             patch.setattr(socket, "create_connection", connect)
             with pytest.raises(OSError, match="no answer in time"):
                 hdfs.client(patience_s=0.0).stat("hdfs:///d")
-        assert limits and max(limits) <= namenodes.FIRST_PATIENCE_S
+        assert limits and max(limits) <= namenodes.FIRST_RETRY_S
 
 
 class TestLooking:
@@ -530,9 +530,9 @@ class TestLooking:
 
         monkeypatch.setattr(datanodes, "Connection", connection)
         for seconds in (18.0, 300.0):
-            with limited_wait(seconds), pytest.raises(LostNode):
+            with limited_wait(seconds), pytest.raises(DataNodeLost):
                 fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me", wait_limit.get())
-        with pytest.raises(LostNode):
+        with pytest.raises(DataNodeLost):
             fetch("http://127.0.0.1:1/webhdfs/v1/f", "hdfs:///f", "me", wait_limit.get())
         assert limits == [(6.0, 6.0), (100.0, CONNECT_S), (WAIT_S, CONNECT_S)]
 

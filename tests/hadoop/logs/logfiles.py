@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Dict, List, Mapping, Sequence, Tuple, Union
 
-from tony_core.hadoop.logs.datainput import Buffer, Source
+from tony_core.hadoop.logs.datainput import BytesSource, Source
 from tony_core.hadoop.logs.ifile import IFile
 from tony_core.hadoop.logs.tfile import MAGIC, TFile
 
@@ -29,7 +29,7 @@ WRITTEN: Mapping[str, bytes] = {
 """What each container of a recording wrote."""
 
 
-class Counted(Buffer):
+class Counted(BytesSource):
     """Counts what is read of it."""
 
     def __init__(self, data: bytes) -> None:
@@ -60,7 +60,7 @@ def logs_of(file: Union[TFile, IFile], container: str) -> Dict[str, Source]:
 # ------------------------------------------------------------------ made to measure
 
 
-def compact(value: int) -> bytes:
+def vlong(value: int) -> bytes:
     """The shortest form that TFile has for a number."""
     if -32 <= value < 128:
         return value.to_bytes(1, "big", signed=True)
@@ -84,7 +84,7 @@ def compact(value: int) -> bytes:
 
 
 def named(text: bytes) -> bytes:
-    return compact(len(text)) + text
+    return vlong(len(text)) + text
 
 
 def java(text: str) -> bytes:
@@ -96,9 +96,9 @@ def chunked(value: bytes, sizes: Sequence[int]) -> bytes:
     found, at = [], 0
     for size in sizes:
         if at + size < len(value):
-            found += [compact(-size), value[at : at + size]]
+            found += [vlong(-size), value[at : at + size]]
             at += size
-    return b"".join([*found, compact(len(value) - at), value[at:]])
+    return b"".join([*found, vlong(len(value) - at), value[at:]])
 
 
 Logs = Sequence[Tuple[str, bytes]]
@@ -123,20 +123,20 @@ def tfile(
         regions.append((len(data), len(stored), len(raw)))
         data += stored
     regions *= repeat
-    index = named(compression.encode()) + compact(len(regions))
-    index += b"".join(compact(number) for region in regions for number in region)
+    index = named(compression.encode()) + vlong(len(regions))
+    index += b"".join(vlong(number) for region in regions for number in region)
     at = len(data)
     data += index
-    meta = b"\0\1\0\0" + compact(sum(len(block) for block in blocks)) + compact(0)
+    meta = b"\0\1\0\0" + vlong(sum(len(block) for block in blocks)) + vlong(0)
     data += meta
     table = len(data)
-    data += compact(2)
+    data += vlong(2)
     for name, begin, size in (
         ("BCFile.index", at, len(index)),
         ("TFile.meta", at + len(index), len(meta)),
     ):
         data += named(b"data:" + name.encode()) + named(b"none")
-        data += compact(begin) + compact(size) + compact(size)
+        data += vlong(begin) + vlong(size) + vlong(size)
     return data + table.to_bytes(8, "big") + b"\0\1\0\0" + MAGIC
 
 

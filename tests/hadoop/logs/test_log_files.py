@@ -16,16 +16,16 @@ from tests.hadoop.logs.logfiles import (
     RECORDED,
     WRITTEN,
     Counted,
-    compact,
     containers,
     logs_of,
     opened,
     recorded,
     tfile,
+    vlong,
 )
 from tony_core.hadoop.logs import ifile as ifiles
 from tony_core.hadoop.logs import tfile as tfiles
-from tony_core.hadoop.logs.datainput import Buffer, DataInput, FormatError, Unsupported
+from tony_core.hadoop.logs.datainput import BytesSource, DataInput, FormatError, Unsupported
 from tony_core.hadoop.logs.ifile import IFile, is_ifile
 from tony_core.hadoop.logs.tfile import TFile
 
@@ -35,7 +35,7 @@ PLAIN = [name for name in RECORDED if not name.endswith("-gz")]
 @pytest.mark.parametrize("name", RECORDED)
 class TestWhatClustersWrote:
     def test_every_container_has_every_log(self, name: str) -> None:
-        file = opened(name, Buffer(recorded(name)))
+        file = opened(name, BytesSource(recorded(name)))
         assert file.containers() == RECORDED[name]["containers"]
         for container in file.containers():
             logs = logs_of(file, container)
@@ -43,7 +43,7 @@ class TestWhatClustersWrote:
             assert {n: logs[n].size for n in WRITTEN} == {n: len(t) for n, t in WRITTEN.items()}
 
     def test_any_place_can_be_read_in_any_order(self, name: str) -> None:
-        file = opened(name, Buffer(recorded(name)))
+        file = opened(name, BytesSource(recorded(name)))
         log = logs_of(file, file.containers()[-1])["big.log"]
         places = random.Random(name)
         for _ in range(40):
@@ -53,13 +53,13 @@ class TestWhatClustersWrote:
         assert log.read(len(BIG), 1) == b""
 
     def test_a_container_that_is_not_there(self, name: str) -> None:
-        assert not opened(name, Buffer(recorded(name))).logs("container_1_0001_01_000009")
+        assert not opened(name, BytesSource(recorded(name))).logs("container_1_0001_01_000009")
 
     def test_a_file_that_was_cut_off(self, name: str) -> None:
         whole = recorded(name)
         for length in (0, 10, 40, 1000, len(whole) // 2, len(whole) - 33, len(whole) - 1):
             with pytest.raises(FormatError, match="cut off"):
-                opened(name, Buffer(whole[:length]))
+                opened(name, BytesSource(whole[:length]))
 
     def test_damage_anywhere_is_an_error_or_other_text(self, name: str) -> None:
         whole = bytearray(recorded(name))
@@ -73,7 +73,7 @@ class TestWhatClustersWrote:
                     1 << places.randrange(8)
                 )
             try:
-                file = opened(name, Buffer(bytes(damaged)))
+                file = opened(name, BytesSource(bytes(damaged)))
                 for container in file.containers()[:3]:
                     for log in (file.logs(container) or [])[:20]:
                         assert len(log.content.read(0, 1 << 16)) <= 1 << 16
@@ -113,35 +113,35 @@ def test_blocks_are_opened_only_as_far_as_needed() -> None:
 
 def test_what_cannot_be_expanded_is_said() -> None:
     with pytest.raises(Unsupported, match="'lzo'; only 'gz' and 'none'"):
-        TFile(Buffer(tfile([[("container_x", [])]], compression="lzo"))).containers()
+        TFile(BytesSource(tfile([[("container_x", [])]], compression="lzo"))).containers()
 
 
 def test_the_two_kinds_are_told_apart() -> None:
     for name, facts in RECORDED.items():
-        assert is_ifile(Buffer(recorded(name)), str(facts["application"])) == ("ifile" in name)
+        assert is_ifile(BytesSource(recorded(name)), str(facts["application"])) == ("ifile" in name)
 
 
 def test_the_index_of_another_application_is_none_of_ours() -> None:
     with pytest.raises(FormatError, match="application_1_0001"):
-        IFile(Buffer(recorded("ifile-3.4.2")), "application_1_0001")
+        IFile(BytesSource(recorded("ifile-3.4.2")), "application_1_0001")
 
 
 def test_a_log_longer_than_its_container_is_said() -> None:
     good = tfile([[("container_x", [("stdout", b"0123456789")])]])
     bad = good.replace(b"\x00\x0210", b"\x00\x0299")
-    file = TFile(Buffer(bad))
+    file = TFile(BytesSource(bad))
     with pytest.raises(FormatError, match="end before"):
         logs_of(file, "container_x")["stdout"].read(0, 100)
     wrong = good.replace(b"\x00\x0210", b"\x00\x02xx")
     with pytest.raises(FormatError, match=re.escape("'stdout' has a length of 'xx'")):
-        TFile(Buffer(wrong)).containers()
+        TFile(BytesSource(wrong)).containers()
 
 
 class TestNumbers:
     @given(st.integers(-(1 << 63), (1 << 63) - 1))
     def test_every_number_comes_back(self, value: int) -> None:
-        place = DataInput(Buffer(compact(value) + b"x"))
-        assert place.compact() == value
+        place = DataInput(BytesSource(vlong(value) + b"x"))
+        assert place.vlong() == value
         assert place.take(1) == b"x"
 
     @pytest.mark.parametrize(
@@ -149,12 +149,12 @@ class TestNumbers:
         [("9029 2c37", 2698295), ("a8 14f7", 5367), ("8fef fa72", -1049998), ("80", None)],
     )
     def test_those_of_a_real_file(self, text: str, value: int) -> None:
-        place = DataInput(Buffer(bytes.fromhex(text)))
+        place = DataInput(BytesSource(bytes.fromhex(text)))
         if value is None:
             with pytest.raises(FormatError):
-                place.compact()
+                place.vlong()
         else:
-            assert place.compact() == value
+            assert place.vlong() == value
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
@@ -197,7 +197,7 @@ class TestMadeToMeasure:
     ) -> None:
         names = iter(containers(9))
         given = [[(next(names), logs) for logs in block] for block in blocks]
-        file = TFile(Buffer(tfile(given, compression=compression, sizes=sizes)))
+        file = TFile(BytesSource(tfile(given, compression=compression, sizes=sizes)))
         wanted = {key: dict(logs) for block in given for key, logs in block}
         assert file.containers() == list(wanted)
         for key, logs in wanted.items():
@@ -213,14 +213,14 @@ class TestMadeToMeasure:
     @fuzz(data=st.binary(max_size=300))
     def test_anything_else_is_an_error(self, data: bytes) -> None:
         with pytest.raises(FormatError):
-            TFile(Buffer(data))
+            TFile(BytesSource(data))
         with pytest.raises(FormatError):
-            IFile(Buffer(data), "application_1_0001")
+            IFile(BytesSource(data), "application_1_0001")
 
     @fuzz(data=mutations(*_SMALL, bombs("gz", 1 << 20)))
     def test_damage_never_hangs(self, data: bytes) -> None:
         try:
-            file = TFile(Buffer(data))
+            file = TFile(BytesSource(data))
             for key in file.containers():
                 for log in file.logs(key) or ():
                     assert len(log.content.read(0, 1000)) <= 1000
@@ -230,7 +230,7 @@ class TestMadeToMeasure:
     @fuzz(data=mutations(_INDEXED[-_TAIL:]))
     def test_a_damaged_index_never_hangs(self, data: bytes) -> None:
         try:
-            file = IFile(Buffer(_INDEXED[:-_TAIL] + data), _APPLICATION)
+            file = IFile(BytesSource(_INDEXED[:-_TAIL] + data), _APPLICATION)
             for key in file.containers():
                 for log in file.logs(key):
                     assert len(log.content.read(0, 1000)) <= 1000
@@ -240,7 +240,7 @@ class TestMadeToMeasure:
 
 class TestBombs:
     def test_what_expands_takes_as_much_memory_as_was_asked_for(self) -> None:
-        file = TFile(Buffer(bombs("gz", 50 << 20)))
+        file = TFile(BytesSource(bombs("gz", 50 << 20)))
         (log,) = file.logs(containers(1)[0]) or ()
         assert log.content.size == 50 << 20
         with bounds(seconds=10.0, megabytes=8.0):
@@ -252,19 +252,19 @@ class TestBombs:
         sizes = [1 + number % 2 for number in range(6000)]
         whole = tfile([[(containers(1)[0], logs)]], sizes=sizes, compression="gz")
         with bounds(seconds=10.0):
-            assert len(TFile(Buffer(whole)).logs(containers(1)[0]) or ()) == 1000
+            assert len(TFile(BytesSource(whole)).logs(containers(1)[0]) or ()) == 1000
 
     def test_blocks_that_stand_in_one_another(self) -> None:
         whole = tfile([[(containers(1)[0], [("l", b"x" * 1000)])]], repeat=10)
         with pytest.raises(FormatError, match="in one another"):
-            TFile(Buffer(whole))
+            TFile(BytesSource(whole))
 
     def test_more_logs_than_any_node_has(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tfiles, "_MOST_ENTRIES", 10)
         logs = [(f"l{number}", b"") for number in range(6)]
         with pytest.raises(FormatError, match="more than 10 logs"):
-            TFile(Buffer(tfile([[(name, logs) for name in containers(2)]]))).containers()
+            TFile(BytesSource(tfile([[(name, logs) for name in containers(2)]]))).containers()
         monkeypatch.setattr(ifiles, "_MOST_LOGS", 2)
         name = "ifile-3.4.2"
         with pytest.raises(FormatError, match="more than 2 logs"):
-            IFile(Buffer(recorded(name)), str(RECORDED[name]["application"]))
+            IFile(BytesSource(recorded(name)), str(RECORDED[name]["application"]))

@@ -27,7 +27,9 @@ from tony_core.hadoop.yarn.node_manager import NodeManager
 from tony_core.hadoop.yarn.rm_master import RmMaster
 
 ATTEMPT = AttemptId(ApplicationId(1_700_000_000_000, 42), 1)
-TOKEN = Token(yarn.AMRMTokenIdentifier(app_attempt_id=ATTEMPT.message()).encode(), b"secret", AM_RM)
+TOKEN = Token(
+    yarn.AMRMTokenIdentifier(app_attempt_id=ATTEMPT.to_message()).encode(), b"secret", AM_RM
+)
 CHALLENGE = b'realm="default",nonce="n",qop="%s",charset=utf-8,algorithm=md5-sess,cipher="rc4"'
 SASL, NO_CALL = -33, -1
 
@@ -55,8 +57,8 @@ def offer(qop: bytes = b"auth", method: str = "TOKEN", mechanism: str = "DIGEST-
 def container() -> yarn.Container:
     identifier = ContainerId(ATTEMPT, 2)
     return yarn.Container(
-        id=identifier.message(),
-        node_id=NodeId("evil", 1).message(),
+        id=identifier.to_message(),
+        node_id=NodeId("evil", 1).to_message(),
         resource=yarn.Resource(memory=1, virtual_cores=1),
     )
 
@@ -267,7 +269,7 @@ def test_a_node_is_not_believed_either() -> None:
 @fuzz(data=mutations(*LIES.values(), offer() + said(0, b"rspauth=" + b"0" * 32)))
 def test_any_bytes_before_the_proof_are_an_error(data: bytes) -> None:
     """Never an event: whoever sends them has not proved anything."""
-    wire = Wire("proto", b"c" * 16, TOKEN.message())
+    wire = Wire("proto", b"c" * 16, TOKEN.to_message())
     try:
         assert wire.receive(data) == []
     except HadoopError:

@@ -27,7 +27,7 @@ from tony_core.hadoop.rpc.messages import (
     Token,
 )
 from tony_core.hadoop.rpc.protobuf import Message, read_delimited
-from tony_core.hadoop.rpc.wire import Answer, Event, Ready, Refusal, User, Wire
+from tony_core.hadoop.rpc.wire import Authenticated, CallFailed, CallResult, Event, User, Wire
 from tony_core.hadoop.yarn.messages.client_calls import GetNewApplicationRequest
 
 TOKENS = [name for name in NAMES if name.startswith("token_")]
@@ -101,7 +101,7 @@ def understood(recording: Recording, cuts: List[int]) -> List[Tuple[Any, ...]]:
         return described(replay(recording, cuts))
     except AuthenticationError as error:
         kind, call_id, remote_class, text, fatal = recording.events[-1]
-        assert (kind, call_id, fatal) == ("Refusal", -33, True)
+        assert (kind, call_id, fatal) == ("CallFailed", -33, True)
         name, words = short_class_name(remote_class), strip_class(remote_class, text)
         assert str(error) == (
             f"the server refused before it has proved who it is: {words} ({name})"
@@ -142,7 +142,7 @@ class TestRecordings:
         except HadoopError:
             return
         if name in PROTECTED:
-            answers = [event for event in events if isinstance(event, Answer)]
+            answers = [event for event in events if isinstance(event, CallResult)]
             assert all(tuple(d) in recording.events for d in described(list(answers)))
 
     @fuzz(
@@ -237,8 +237,8 @@ class TestSimple:
     def test_answers_come_in_any_order(self) -> None:
         wire = self.wire()
         assert wire.receive(answer(2, b"b") + answer(1, b"a")) == [
-            Answer(2, b"b"),
-            Answer(1, b"a"),
+            CallResult(2, b"b"),
+            CallResult(1, b"a"),
         ]
 
     def test_an_error_ends_its_call_only(self) -> None:
@@ -247,13 +247,16 @@ class TestSimple:
             call_id=1, status=1, exception_class_name="java.io.IOException", error_msg="no"
         )
         events = wire.receive(packet(header) + answer(2))
-        assert events == [Refusal(1, "java.io.IOException", "no", fatal=False), Answer(2, b"")]
+        assert events == [
+            CallFailed(1, "java.io.IOException", "no", fatal=False),
+            CallResult(2, b""),
+        ]
         assert not wire.broken
 
     def test_a_fatal_error_ends_all(self) -> None:
         wire = self.wire()
         header = RpcResponseHeader(call_id=(1 << 32) - 1, status=2, exception_class_name="X")
-        assert wire.receive(packet(header)) == [Refusal(-1, "X", "", fatal=True)]
+        assert wire.receive(packet(header)) == [CallFailed(-1, "X", "", fatal=True)]
         assert wire.broken
         with pytest.raises(ProtocolError):
             wire.receive(b"more")
@@ -321,7 +324,7 @@ class TestHandshake:
         recording = load(name)
         wire = recording.wire()
         handshake = [data for what, data in recording.log if what == "came"][:2]
-        assert isinstance(wire.receive(b"".join(handshake))[0], Ready)
+        assert isinstance(wire.receive(b"".join(handshake))[0], Authenticated)
         with pytest.raises(AuthenticationError, match="without the protection"):
             wire.receive(answer(0))
 

@@ -20,7 +20,7 @@ NODES = st.builds(NodeId, st.from_regex(r"[a-z0-9.-]+", fullmatch=True), st.inte
 @given(st.one_of(APPLICATIONS, ATTEMPTS, CONTAINERS, NODES))
 def test_round_trips(one: Any) -> None:
     assert type(one).parse(str(one)) == one
-    assert type(one).of(type(one.message()).decode(one.message().encode())) == one
+    assert type(one).from_message(type(one.to_message()).decode(one.to_message().encode())) == one
 
 
 @pytest.mark.parametrize(

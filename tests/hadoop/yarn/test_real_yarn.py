@@ -57,13 +57,13 @@ def configuration(cluster: Hadoop) -> SiteConfiguration:
 
 def unmanaged(application: ApplicationId, **more: object) -> ApplicationSubmissionContext:
     context = ApplicationSubmissionContext(
-        application_id=application.message(),
+        application_id=application.to_message(),
         application_name="unmanaged",
         queue="default",
         unmanaged_am=True,
         application_type="TONY",
         am_container_spec=ContainerLaunchContext(),
-        resource=SMALL.message(),
+        resource=SMALL.to_message(),
         max_app_attempts=1,
     )
     return context.replace(**more)
@@ -73,7 +73,7 @@ def resource_request(count: int, request_id: int) -> ResourceRequest:
     return ResourceRequest(
         priority=Priority(priority=1),
         resource_name="*",
-        capability=SMALL.message(),
+        capability=SMALL.to_message(),
         num_containers=count,
         allocation_request_id=request_id,
     )
@@ -208,7 +208,7 @@ class TestClients:
     ) -> None:
         client = open_client(hadoop())
         application = client.new_application().id
-        launch = Launch(("sleep 100",)).message()
+        launch = Launch(("sleep 100",)).to_message()
         context = unmanaged(application, unmanaged_am=False, am_container_spec=launch)
         client.submit(context)
         until(lambda: client.report(application).state == "ACCEPTED")
@@ -247,7 +247,7 @@ class TestClients:
     def test_what_is_refused_at_submit(self, hadoop: GetHadoop, open_client: OpenClient) -> None:
         client = open_client(hadoop())
         new = client.new_application()
-        large = Capability(1 << 30, 1).message()
+        large = Capability(1 << 30, 1).to_message()
         with pytest.raises(InvalidRequest) as caught:
             client.submit(unmanaged(new.id, resource=large, unmanaged_am=False))
         assert "memory-mb" in caught.value.text

@@ -10,7 +10,6 @@ from tony_core.hadoop.errors import (
     AlreadyRegistered,
     ApplicationNotFound,
     AttemptNotFound,
-    Fault,
     InvalidRequest,
     InvalidToken,
     NotRegistered,
@@ -52,11 +51,13 @@ class TestCapabilities:
     )
     def test_units(self, value: int, units: str, base: int) -> None:
         item = yarn.ResourceInformation(key="x", value=value, units=units)
-        assert Capability.of(yarn.Resource(resource_value_map=[item])).other == {"x": base}
+        assert Capability.from_message(yarn.Resource(resource_value_map=[item])).other == {
+            "x": base
+        }
 
     def test_round_trip(self) -> None:
         one = Capability(1024, 2, {"yarn.io/gpu": 1})
-        assert Capability.of(yarn.Resource.decode(one.message().encode())) == one
+        assert Capability.from_message(yarn.Resource.decode(one.to_message().encode())) == one
 
     def test_what_is_lacking(self) -> None:
         room = Capability(1024, 8)
@@ -76,8 +77,8 @@ class TestStates:
             number_of(APPLICATION_STATES, "GONE")
 
     def test_an_application_that_has_hardly_begun(self) -> None:
-        report = AppReport.of(
-            ApplicationReport(application_id=APP.message(), launch_time=-1, tracking_url="N/A")
+        report = AppReport.from_message(
+            ApplicationReport(application_id=APP.to_message(), launch_time=-1, tracking_url="N/A")
         )
         assert report.id == APP
         assert (report.launched, report.tracking_url, report.diagnostics) == (0.0, "", "")
@@ -119,8 +120,8 @@ class TestUrls:
 class TestTokens:
     def test_whose_they_are(self) -> None:
         node = NodeId("h", 1)
-        am = yarn.AMRMTokenIdentifier(app_attempt_id=ATTEMPT.message(), key_id=1).encode()
-        nm = yarn.NMTokenIdentifier(app_attempt_id=ATTEMPT.message(), node_id=node.message())
+        am = yarn.AMRMTokenIdentifier(app_attempt_id=ATTEMPT.to_message(), key_id=1).encode()
+        nm = yarn.NMTokenIdentifier(app_attempt_id=ATTEMPT.to_message(), node_id=node.to_message())
         assert attempt_of(Token(am, b"", AM_RM)) == ATTEMPT
         assert attempt_of(Token(nm.encode(), b"", NM)) == ATTEMPT
         assert node_of(Token(nm.encode(), b"", NM)) == node
@@ -128,9 +129,9 @@ class TestTokens:
 
     def test_what_a_container_may(self) -> None:
         said = yarn.ContainerTokenIdentifier(
-            container_id=HERE.message(),
+            container_id=HERE.to_message(),
             nm_host_addr="h:1",
-            resource=Capability(64, 1).message(),
+            resource=Capability(64, 1).to_message(),
             expiry_time_stamp=5000,
         )
         claim = claim_of(Token(said.encode(), b"", CONTAINER))
@@ -152,7 +153,7 @@ class TestLaunches:
             {"x": LocalFile("hdfs://nn/x.zip", 5, 7, archive=True, visibility=PRIVATE)},
             view_acl="alice",
         )
-        message = yarn.ContainerLaunchContext.decode(launch.message().encode())
+        message = yarn.ContainerLaunchContext.decode(launch.to_message().encode())
         assert [(e.key, e.value) for e in message.environment] == [("A", "1"), ("B", "2")]
         (file,) = message.local_resources
         assert (file.key, file.value.size, file.value.timestamp) == ("x", 5, 7)
@@ -163,31 +164,28 @@ class TestLaunches:
 
 class TestErrors:
     @pytest.mark.parametrize(
-        ("name", "kind", "fault", "remedy"),
+        ("name", "kind", "remedy"),
         [
-            ("yarn.exceptions.ApplicationNotFoundException", ApplicationNotFound, Fault.USER, None),
+            ("yarn.exceptions.ApplicationNotFoundException", ApplicationNotFound, None),
             (
                 "yarn.exceptions.ApplicationAttemptNotFoundException",
                 AttemptNotFound,
-                Fault.CLUSTER,
                 None,
             ),
             (
                 "yarn.exceptions.ApplicationMasterNotRegisteredException",
                 NotRegistered,
-                Fault.CLUSTER,
                 None,
             ),
-            ("yarn.exceptions.InvalidResourceRequestException", InvalidRequest, Fault.USER, None),
-            ("security.token.SecretManager$InvalidToken", InvalidToken, Fault.CLUSTER, None),
-            ("ipc.StandbyException", Standby, Fault.CLUSTER, Remedy.FAILOVER),
-            ("something.New", RemoteError, Fault.CLUSTER, None),
+            ("yarn.exceptions.InvalidResourceRequestException", InvalidRequest, None),
+            ("security.token.SecretManager$InvalidToken", InvalidToken, None),
+            ("ipc.StandbyException", Standby, Remedy.FAILOVER),
+            ("something.New", RemoteError, None),
         ],
     )
-    def test_the_table(self, name: str, kind: type, fault: Fault, remedy: Optional[Remedy]) -> None:
+    def test_the_table(self, name: str, kind: type, remedy: Optional[Remedy]) -> None:
         error = remote_error(f"org.apache.hadoop.{name}", "why")
         assert type(error) is kind
-        assert error.fault is fault
         assert error.remedy is (remedy or Remedy.NONE)
 
     def test_only_the_master_that_has_registered_has_registered(self) -> None:

@@ -36,13 +36,13 @@ class BehindProxy:
         self.client = RmClient.open(self._conf, user=User(user))
         self.application = self.client.new_application().id
         context = ApplicationSubmissionContext(
-            application_id=self.application.message(),
+            application_id=self.application.to_message(),
             application_name="behind the proxy",
             queue="default",
             unmanaged_am=True,
             application_type="TONY",
             am_container_spec=ContainerLaunchContext(),
-            resource=Capability(64, 1).message(),
+            resource=Capability(64, 1).to_message(),
             max_app_attempts=1,
         )
         self.client.submit(context)

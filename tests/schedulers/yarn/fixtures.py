@@ -69,13 +69,13 @@ class YarnMasters:
             f"cp $HADOOP_TOKEN_FILE_LOCATION {here}.new && echo $$ > {here}.pid"
             f" && mv {here}.new {here}.token && exec sleep 3600"
         )
-        small = Capability(64, 1).message()
+        small = Capability(64, 1).to_message()
         context = ApplicationSubmissionContext(
-            application_id=found.message(),
+            application_id=found.to_message(),
             application_name=name,
             queue=self.queue,
             application_type="TONY",
-            am_container_spec=Context((command,)).message(),
+            am_container_spec=Context((command,)).to_message(),
             resource=small,
             am_container_resource_request=[
                 ResourceRequest(

@@ -148,7 +148,7 @@ def test_in_a_partition() -> None:
     assert add_node_label(None, "gpu") == there
     both = add_node_label(APART, "gpu")
     assert both is not None
-    targets = both.message().simple_constraint.target_expressions
+    targets = both.to_message().simple_constraint.target_expressions
     assert [(one.target_key, *one.target_values) for one in targets] == [
         ("self", "worker"),
         ("yarn_node_partition/", "gpu"),
@@ -160,7 +160,7 @@ def test_in_a_partition() -> None:
 
 def test_as_a_message() -> None:
     both = CompositeConstraint(1, (APART,))
-    message = type(both.message()).decode(both.message().encode())
+    message = type(both.to_message()).decode(both.to_message().encode())
     (child,) = message.composite_constraint.child_constraints
     simple = child.simple_constraint
     assert (simple.scope, simple.min_cardinality, simple.max_cardinality) == ("node", 0, 0)

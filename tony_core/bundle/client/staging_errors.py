@@ -11,7 +11,7 @@ from tony_core.bundle.client.tree import Changed
 from tony_core.bundle.remote.store import Damaged
 from tony_core.files.location import masked, remedy
 from tony_core.files.port import UnsupportedLocation
-from tony_core.files.webhdfs.answers import parse_denial
+from tony_core.files.webhdfs.responses import parse_access_denial
 
 _STAGING_DIR = "tony.yarn.staging-dir"
 
@@ -52,7 +52,7 @@ def _advice(error: OSError, root: str) -> str:
 
 def _permission_advice(text: str, root: str) -> str:
     """Who can do something: the folder's owner, the administrator, or the user elsewhere."""
-    denied = parse_denial(text)
+    denied = parse_access_denial(text)
     if denied is None:
         return f"{_STAGING_DIR} names another place"
     if denied.owner == denied.user:

@@ -6,7 +6,7 @@ Theory of operation
 A NameNode is asked over a kept connection (``namenodes``), and answers at once, or leads to a
 DataNode, which sends or takes the bytes (``datanodes``). ``client`` has one method for each
 operation on a path of one file system. A DataNode that is out of reach is excluded, and the
-NameNode asked for another one, while nothing was sent. ``answers`` checks what servers send and
+NameNode asked for another one, while nothing was sent. ``responses`` checks what servers send and
 translates what they refuse; ``connection`` is as much of HTTP/1.1 as that needs.
 
 Whatever goes wrong is an ``OSError`` with the path as its ``filename``.

@@ -9,18 +9,25 @@ import secrets
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
-from .answers import (
-    NO_NODE,
-    Status,
-    parse_json,
-    parse_page,
-    parse_status,
-    translate_refusal,
-    understood,
+from .connection import ConnectionBroken, split_url
+from .datanodes import DATA_NODES_TRIED, DataNodeLost, Upload, fetch
+from .namenodes import (
+    NameNodeResponse,
+    NameNodes,
+    RequestRefused,
+    RetryLimits,
+    Service,
+    Unreachable,
 )
-from .connection import Broken, split_url
-from .datanodes import DATA_NODES_TRIED, LostNode, Upload, fetch
-from .namenodes import NameNodes, Patience, Reply, RequestRefused, Service, Unreachable
+from .responses import (
+    NO_NODE,
+    FileStatus,
+    parse_json,
+    parse_listing,
+    parse_status,
+    translate_parse_errors,
+    translate_remote_exception,
+)
 
 TEMPORARY = ".put-"
 """How the names of files begin that are still being written, or were when their writer died."""
@@ -50,14 +57,14 @@ class WebHdfs:
         user: str,
         *,
         delegation: str = "",
-        patience: Patience = Patience(),
+        limits: RetryLimits = RetryLimits(),
         limit_s: Callable[[], Optional[float]] = lambda: None,
     ) -> None:
         self.service = service
         self.user = user
         identity = ("delegation", delegation) if delegation else ("user.name", user)
         self._limit_s = limit_s
-        self._names = NameNodes(service, identity, patience, limit_s)
+        self._names = NameNodes(service, identity, limits, limit_s)
 
     def close(self) -> None:
         """Give back the kept connections; the next call takes new ones."""
@@ -65,11 +72,11 @@ class WebHdfs:
 
     # ------------------------------------------------------------------ folders and names
 
-    def status(self, path: str) -> Status:
+    def status(self, path: str) -> FileStatus:
         """What a path is; FileNotFoundError when there is nothing."""
-        answer = self._json("GET", path, "GETFILESTATUS")
-        with understood(path):
-            return parse_status(answer["FileStatus"])
+        response = self._json("GET", path, "GETFILESTATUS")
+        with translate_parse_errors(path):
+            return parse_status(response["FileStatus"])
 
     def exists(self, path: str) -> bool:
         """Whether there is something."""
@@ -79,20 +86,20 @@ class WebHdfs:
             return False
         return True
 
-    def list(self, path: str) -> List[Status]:
+    def list(self, path: str) -> List[FileStatus]:
         """What a folder holds, by name; NotADirectoryError for a file."""
-        found: Dict[str, Status] = {}
+        found: Dict[str, FileStatus] = {}
         after = ""
         while True:
             more = {"startAfter": after} if after else {}
             try:
-                answer = self._json("GET", path, "LISTSTATUS_BATCH", **more)
+                response = self._json("GET", path, "LISTSTATUS_BATCH", **more)
             except OSError as error:
                 if after or "LISTSTATUS_BATCH" not in str(error):
                     raise
-                answer = self._json("GET", path, "LISTSTATUS")  # Hadoop before 2.8
-            with understood(path):
-                page = parse_page(answer)
+                response = self._json("GET", path, "LISTSTATUS")  # Hadoop before 2.8
+            with translate_parse_errors(path):
+                page = parse_listing(response)
                 for one in page.entries:
                     after = one.name
                     if not after:
@@ -114,7 +121,7 @@ class WebHdfs:
         """Remove a file, or a folder with all it holds; False when there was nothing."""
         reply = self._call("DELETE", path, "DELETE", recursive="true")
         # After a lost answer "nothing there" may be our own doing.
-        with understood(path):
+        with translate_parse_errors(path):
             return bool(parse_json(reply.body)["boolean"]) or reply.unsure
 
     def chmod(self, path: str, mode: int) -> None:
@@ -128,13 +135,13 @@ class WebHdfs:
         try:
             self._names.call("PUT", source, "RENAME", destination=target, renameoptions=option)
         except RequestRefused as error:
-            found = translate_refusal(error.refusal, target, self.user)
+            found = translate_remote_exception(error.refusal, target, self.user)
             if not isinstance(found, FileNotFoundError):
                 raise found from None
             if error.unsure and self.exists(target) and not self.exists(source):
                 return  # it was done the first time, and only the answer was lost
             missing = target if "destination" in error.refusal.text else source
-            raise translate_refusal(error.refusal, missing, self.user) from None
+            raise translate_remote_exception(error.refusal, missing, self.user) from None
         except Unreachable as error:
             raise self._unreachable(error, target) from None
 
@@ -202,9 +209,9 @@ class WebHdfs:
                 send(upload)
             except BaseException as error:
                 upload.close()
-                if upload.begun:
+                if upload.started:
                     self.discard(made)
-                if isinstance(error, LostNode) and upload.begun and not repeatable:
+                if isinstance(error, DataNodeLost) and upload.started and not repeatable:
                     raise error.as_error(path, "writing") from None
                 raise
             upload.close()
@@ -225,7 +232,9 @@ class WebHdfs:
 
         def compute(without: Dict[str, str]) -> str:
             url = self._redirect("GET", path, "GETFILECHECKSUM", **without)
-            with fetch(url, path, self.user, self._limit_s()) as stream, understood(path):
+            with fetch(url, path, self.user, self._limit_s()) as stream, translate_parse_errors(
+                path
+            ):
                 found = parse_json(stream.read(_LONGEST_CHECKSUM))["FileChecksum"]
                 return f"{found['algorithm']}:{found['bytes']}"
 
@@ -255,7 +264,7 @@ class WebHdfs:
             if any(words in str(error) for words in _NO_ATTRIBUTE):
                 return None
             raise
-        with understood(path):
+        with translate_parse_errors(path):
             return base64.b64decode(found["XAttrs"][0]["value"][2:])
 
     # ------------------------------------------------------------------ one call
@@ -263,12 +272,12 @@ class WebHdfs:
     def _on_some_node(self, path: str, doing: str, attempt: Callable[[Dict[str, str]], _T]) -> _T:
         """Try the DataNode that a NameNode leads to; some others when that one is out of reach."""
         excluded: List[str] = []
-        lost: Optional[LostNode] = None
+        lost: Optional[DataNodeLost] = None
         for _ in range(DATA_NODES_TRIED):
             more = {"excludedatanodes": ",".join(excluded)} if excluded else {}
             try:
                 return attempt(more)
-            except LostNode as error:
+            except DataNodeLost as error:
                 lost = error
                 excluded += error.addresses()
             except OSError as error:
@@ -287,21 +296,21 @@ class WebHdfs:
             raise OSError(errno.EPROTO, why, path)
         try:
             split_url(reply.location, from_tls=self.service.tls)
-        except Broken as error:
+        except ConnectionBroken as error:
             why = f"HDFS answered a redirect to {error.strerror}"
             raise OSError(errno.EPROTO, why, path) from None
         return reply.location
 
     def _json(self, method: str, path: str, operation: str, **more: str) -> Any:
         reply = self._call(method, path, operation, **more)
-        with understood(path):
+        with translate_parse_errors(path):
             return parse_json(reply.body)
 
-    def _call(self, method: str, path: str, operation: str, **more: str) -> Reply:
+    def _call(self, method: str, path: str, operation: str, **more: str) -> NameNodeResponse:
         try:
             return self._names.call(method, path, operation, **more)
         except RequestRefused as error:
-            raise translate_refusal(error.refusal, path, self.user) from None
+            raise translate_remote_exception(error.refusal, path, self.user) from None
         except Unreachable as error:
             raise self._unreachable(error, path) from None
 

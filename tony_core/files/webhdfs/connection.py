@@ -35,7 +35,7 @@ _TARGET = re.compile(r"/[!-~]*")
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """Host and port of a server."""
 
     host: str
     port: int
@@ -45,15 +45,15 @@ class Address(NamedTuple):
         return "%s:%d" % (host, self.port)
 
 
-class Broken(OSError):
-    """The server closed the connection too early, or what it sends is no HTTP."""
+class ConnectionBroken(OSError):
+    """The server closed the connection too early, or does not speak HTTP."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.EPROTO, text)
 
 
 class Connection:
-    """One server, connected."""
+    """An open connection to a server."""
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class Connection:
         """Set the deadline (of ``time.monotonic``) of what follows."""
         self._deadline = deadline
 
-    def request(self, method: str, target: str) -> Answer:
-        """A request without a body, and the beginning of its answer."""
+    def request(self, method: str, target: str) -> Response:
+        """Send a request without a body; returns its answer."""
         length = "" if method == "GET" else "Content-Length: 0\r\n"
         self.head(method, target, length)
-        return self.answer()
+        return self.response()
 
     def head(self, method: str, target: str, fields: str) -> None:
         """The beginning of a request; ``fields`` are whole header lines."""
@@ -112,7 +112,7 @@ class Connection:
         self.send(text.encode("ascii"))
 
     def send(self, data: Any) -> None:
-        """Send all of the data."""
+        """Send data."""
         sock = self._ready()
         sock.sendall(data)
 
@@ -121,7 +121,7 @@ class Connection:
         sock = self._ready()
         return int(sock.sendfile(file, 0, count)) if count else 0
 
-    def answer(self) -> Answer:
+    def response(self) -> Response:
         """The beginning of the answer."""
         for _ in range(_MOST_INTERIM):
             words = self._line().split(None, 2)
@@ -130,13 +130,13 @@ class Connection:
                 or not words[0].startswith("HTTP/1.")
                 or not _STATUS.fullmatch(words[1])
             ):
-                raise Broken("what answers there does not speak HTTP/1")
+                raise ConnectionBroken("what answers there does not speak HTTP/1")
             status = int(words[1])
             headers = self._headers()
             if status >= 200:
                 self.used = True
-                return Answer(self, status, words[0] == "HTTP/1.0", headers)
-        raise Broken(f"{_MOST_INTERIM} interim answers and no final one")
+                return Response(self, status, words[0] == "HTTP/1.0", headers)
+        raise ConnectionBroken(f"{_MOST_INTERIM} interim answers and no final one")
 
     # ------------------------------------------------------------------ bytes
 
@@ -153,18 +153,20 @@ class Connection:
                 return headers
             name, _, value = line.partition(":")
             headers[name.strip().lower()] = value.strip()
-        raise Broken(f"an answer of more than {_MOST_HEADERS} header lines")
+        raise ConnectionBroken(f"an answer of more than {_MOST_HEADERS} header lines")
 
     def _line(self) -> str:
         self._ready()
         line: bytes = self._stream.readline(_LONGEST_LINE)
         if not line.endswith(b"\n"):
-            raise Broken("the connection ended before the answer" if not line else "half a line")
+            raise ConnectionBroken(
+                "the connection ended before the answer" if not line else "half a line"
+            )
         return line.decode("latin-1").rstrip("\r\n")
 
     def _ready(self) -> Any:
         if self._sock is None:
-            raise Broken("the connection is closed")
+            raise ConnectionBroken("the connection is closed")
         self._sock.settimeout(min(self._wait_s, self._left()))
         return self._sock
 
@@ -175,7 +177,7 @@ class Connection:
         return left
 
 
-class Answer:
+class Response:
     """An answer; its body comes as it is read."""
 
     def __init__(
@@ -191,17 +193,17 @@ class Answer:
             self._left = 0
         elif "content-length" in headers:
             if not _LENGTH.fullmatch(headers["content-length"]):
-                raise Broken(f"a length of {headers['content-length'][:40]!r}")
+                raise ConnectionBroken(f"a length of {headers['content-length'][:40]!r}")
             self._left = int(headers["content-length"])
         self._ended = not self._chunked and self._left == 0
 
     @property
     def reusable(self) -> bool:
-        """Whether the connection can serve another exchange."""
+        """Whether the connection can serve another request."""
         return self._keep and self._ended
 
     def read_into(self, view: memoryview) -> int:
-        """Some bytes; 0 at the end, which is only there when all was sent."""
+        """Read some bytes; 0 at the end of a complete body."""
         if self._ended or not len(view):
             return 0
         if self._chunked and not self._left and not self._next_chunk():
@@ -213,7 +215,7 @@ class Answer:
             self._ended = not count
             return count
         if not count:
-            raise Broken("the connection ended in the middle of the answer")
+            raise ConnectionBroken("the connection ended in the middle of the answer")
         self._left -= count
         if self._chunked and not self._left:
             self.connection._line()
@@ -221,7 +223,7 @@ class Answer:
         return count
 
     def read(self, limit: int) -> bytes:
-        """The whole body, which may not be longer than that."""
+        """Read the whole body, up to a length."""
         parts: List[bytes] = []
         total = 0
         buffer = memoryview(bytearray(min(limit + 1, _BUFFER)))
@@ -231,13 +233,13 @@ class Answer:
                 return b"".join(parts)
             total += count
             if total > limit:
-                raise Broken(f"an answer of more than {limit} bytes")
+                raise ConnectionBroken(f"an answer of more than {limit} bytes")
             parts.append(bytes(buffer[:count]))
 
     def _next_chunk(self) -> bool:
         size = self.connection._line().partition(";")[0].strip()
         if not _CHUNK.fullmatch(size):
-            raise Broken(f"a chunk of length {size[:40]!r}")
+            raise ConnectionBroken(f"a chunk of length {size[:40]!r}")
         self._left = int(size, 16)
         if not self._left:
             self.connection._headers()
@@ -263,16 +265,16 @@ def split_url(url: str, *, from_tls: bool = False) -> Tuple[bool, Address, str]:
     port = int((found[3] if found else None) or (443 if tls else 80))
     shown = url.partition("?")[0][:200]  # what follows may be secret
     if not mark or scheme.lower() not in ("http", "https") or found is None or port > 0xFFFF:
-        raise Broken(f"{shown!r}, which is no http or https address")
+        raise ConnectionBroken(f"{shown!r}, which is no http or https address")
     if not _TARGET.fullmatch(target):
-        raise Broken(f"{shown!r}, which holds what no URL can")
+        raise ConnectionBroken(f"{shown!r}, which holds what no URL can")
     if from_tls and not tls:
-        raise Broken(f"from https to http, which is not followed: {shown!r}")
+        raise ConnectionBroken(f"from https to http, which is not followed: {shown!r}")
     return tls, Address(found[1] or found[2], port), target
 
 
-def describe(error: OSError) -> str:
-    """The reason in an error of a socket."""
+def describe_error(error: OSError) -> str:
+    """The reason in a socket's error."""
     if isinstance(error, socket.timeout):
         return "no answer in time"
     if isinstance(error, socket.gaierror):

@@ -12,8 +12,8 @@ import io
 import socket
 from typing import Any, BinaryIO, Callable, List, Optional, cast
 
-from .answers import parse_refusal, translate_refusal
-from .connection import CONNECT_S, WAIT_S, Address, Answer, Connection, describe, split_url
+from .connection import CONNECT_S, WAIT_S, Address, Connection, Response, describe_error, split_url
+from .responses import parse_remote_exception, translate_remote_exception
 
 AT_ONCE = 1 << 20
 DATA_NODES_TRIED = 3
@@ -22,7 +22,7 @@ _FAILURE = 64 << 10
 _FIELDS = "Content-Type: application/octet-stream\r\nConnection: close\r\n"
 
 
-class LostNode(Exception):
+class DataNodeLost(Exception):
     """A DataNode cannot be reached, or closed the connection: another one may serve."""
 
     def __init__(self, node: Address, error: OSError) -> None:
@@ -34,7 +34,8 @@ class LostNode(Exception):
         """The error when no other DataNode serves either."""
         return OSError(
             errno.EHOSTUNREACH,
-            f"the DataNode {self.node} could not be reached for {doing} ({describe(self.error)})."
+            f"the DataNode {self.node} could not be reached for {doing}"
+            f" ({describe_error(self.error)})."
             " The NameNode named it: it is down, or a firewall or its host name keeps this machine"
             " from it",
             path,
@@ -50,31 +51,31 @@ class LostNode(Exception):
 
 
 def fetch(url: str, path: str, user: str, limit_s: Optional[float] = None) -> io.BufferedReader:
-    """What a DataNode has at a URL that a NameNode gave; :class:`LostNode`, or an OSError."""
+    """What a DataNode has at a URL that a NameNode gave; :class:`DataNodeLost`, or an OSError."""
     tls, address, target = split_url(url)
     try:
         wait_s = WAIT_S if limit_s is None else limit_s / DATA_NODES_TRIED
         connection = Connection(address, tls, wait_s=wait_s, connect_s=min(CONNECT_S, wait_s))
     except OSError as error:
-        raise LostNode(address, error) from None
+        raise DataNodeLost(address, error) from None
     try:
-        answer = connection.request("GET", target)
-        if answer.status != 200:
-            _refuse(answer, path, user)
+        response = connection.request("GET", target)
+        if response.status != 200:
+            _refuse(response, path, user)
     except OSError as error:
         connection.close()
         if error.filename is None:
-            raise LostNode(address, error) from None
+            raise DataNodeLost(address, error) from None
         raise
-    return io.BufferedReader(_Download(answer, path), _BUFFER)
+    return io.BufferedReader(_Download(response, path), _BUFFER)
 
 
 class _Download(io.RawIOBase):
     """The body of an answer."""
 
-    def __init__(self, answer: Answer, path: str) -> None:
+    def __init__(self, response: Response, path: str) -> None:
         super().__init__()
-        self._answer = answer
+        self._answer = response
         self._path = path
 
     def readable(self) -> bool:
@@ -85,7 +86,8 @@ class _Download(io.RawIOBase):
             return self._answer.read_into(memoryview(buffer))
         except OSError as error:
             node = self._answer.connection.address
-            text = f"the DataNode {node} broke off in mid-file ({describe(error)}); read it again"
+            reason = describe_error(error)
+            text = f"the DataNode {node} broke off in mid-file ({reason}); read it again"
             raise OSError(errno.EIO, text, self._path) from None
 
     def readall(self) -> bytes:
@@ -111,24 +113,24 @@ class Upload:
         self.node = address
         self._path = path
         self._user = user
-        self.begun = False
+        self.started = False
         try:
             self._connection = Connection(address, tls)
         except OSError as error:
-            raise LostNode(self.node, error) from None
+            raise DataNodeLost(self.node, error) from None
 
     def close(self) -> None:
         """Close the connection, whatever has happened."""
         self._connection.close()
 
     def send_bytes(self, data: bytes) -> None:
-        """A body that is there already."""
+        """Send a body from memory."""
         self._send(lambda: self._head(f"Content-Length: {len(data)}\r\n"))
         self._send(lambda: self._connection.send(data))
         self._finish()
 
     def send_file(self, file: BinaryIO, size: int, source: str) -> None:
-        """A body that is a local file; the kernel copies it."""
+        """Send a local file as the body; the kernel copies it."""
         self._send(lambda: self._head(f"Content-Length: {size}\r\n"))
         sent: List[int] = []
         self._send(lambda: sent.append(self._connection.send_file(file, size)))
@@ -142,7 +144,7 @@ class Upload:
         When ``produce`` fails, the body is ended properly all the same: only so is it known
         that the DataNode is done with the file, which the caller then removes.
         """
-        pieces = _Pieces(self)
+        pieces = _ChunkedBody(self)
         stream = io.BufferedWriter(pieces, AT_ONCE)
         try:
             produce(cast(BinaryIO, stream))
@@ -150,7 +152,7 @@ class Upload:
                 stream.flush()
         except BaseException as error:
             pieces.broken = True  # what is left in the buffer is not wanted any more
-            if self.begun and not isinstance(error, LostNode):
+            if self.started and not isinstance(error, DataNodeLost):
                 self._end_early(pieces)
             raise
         finally:
@@ -163,11 +165,11 @@ class Upload:
     # ------------------------------------------------------------------ steps
 
     def begin_chunked(self) -> None:
-        """The head of a body whose length is not known."""
+        """Begin a body of unknown length."""
         self._send(lambda: self._head("Transfer-Encoding: chunked\r\n"))
 
     def piece(self, head: bytes, data: Any) -> None:
-        """Part of such a body."""
+        """Send a chunk of such a body."""
 
         def send() -> None:
             self._connection.send(head)
@@ -176,42 +178,42 @@ class Upload:
         self._send(send)
 
     def _head(self, length: str) -> None:
-        self.begun = True
+        self.started = True
         self._connection.head("PUT", self._target, _FIELDS + length)
 
     def _send(self, step: Callable[[], None]) -> None:
-        """A server that says no answers before it has all of the body, and closes."""
+        """Send; a server that refuses answers before it has read the body, and closes."""
         try:
             step()
         except OSError as error:
             if error.filename is not None:
                 raise
             try:
-                answer = self._connection.answer()
+                response = self._connection.response()
             except OSError:
-                raise LostNode(self.node, error) from None
-            _refuse(answer, self._path, self._user)
+                raise DataNodeLost(self.node, error) from None
+            _refuse(response, self._path, self._user)
 
     def _finish(self) -> None:
         try:
-            answer = self._connection.answer()
-            if answer.status not in (200, 201):
-                _refuse(answer, self._path, self._user)
+            response = self._connection.response()
+            if response.status not in (200, 201):
+                _refuse(response, self._path, self._user)
         except OSError as error:
             if error.filename is not None:
                 raise
-            raise LostNode(self.node, error) from None
+            raise DataNodeLost(self.node, error) from None
 
-    def _end_early(self, pieces: _Pieces) -> None:
+    def _end_early(self, pieces: _ChunkedBody) -> None:
         try:
             self._connection.send(pieces.last)
-            self._connection.answer()
+            self._connection.response()
         except OSError:
             pass  # it has failed already; the caller hears why
 
 
-class _Pieces(io.RawIOBase):
-    """Each write is a chunk of the body."""
+class _ChunkedBody(io.RawIOBase):
+    """A stream each of whose writes is a chunk of the body."""
 
     def __init__(self, upload: Upload) -> None:
         super().__init__()
@@ -229,7 +231,7 @@ class _Pieces(io.RawIOBase):
 
     def begin(self) -> None:
         """Once, with the first byte or without any."""
-        if not self._upload.begun:
+        if not self._upload.started:
             self._upload.begin_chunked()
 
     def write(self, data: Any) -> Optional[int]:
@@ -241,7 +243,7 @@ class _Pieces(io.RawIOBase):
         return count
 
 
-def _refuse(answer: Answer, path: str, user: str) -> None:
-    server = f"the DataNode {answer.connection.address}"
-    refusal = parse_refusal(answer.status, answer.read(_FAILURE), server)
-    raise translate_refusal(refusal, path, user)
+def _refuse(response: Response, path: str, user: str) -> None:
+    server = f"the DataNode {response.connection.address}"
+    refusal = parse_remote_exception(response.status, response.read(_FAILURE), server)
+    raise translate_remote_exception(refusal, path, user)

@@ -9,34 +9,32 @@ from __future__ import annotations
 import struct
 from typing import Protocol
 
-from tony_core.hadoop.errors import Fault, HadoopError
+from tony_core.hadoop.errors import HadoopError
 
 LONGEST_NAME = 1 << 16
 
 
 class FormatError(HadoopError):
-    """A file is cut off or damaged, or is not of the form that its place says."""
-
-    fault = Fault.CLUSTER
+    """A file is cut off, damaged, or of another format than expected."""
 
 
 class Unsupported(FormatError):
-    """A file of the right form, written in a way that cannot be read here."""
+    """A valid file that uses a feature which is not implemented here."""
 
 
 class Source(Protocol):
-    """Bytes that can be read anywhere, wherever they are."""
+    """Bytes with random access."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """As many as there are of the ``length`` bytes from ``offset`` on."""
+        """Up to ``length`` bytes from ``offset`` on; fewer at the end."""
 
 
-class Buffer:
-    """Bytes in memory as a source."""
+class BytesSource:
+    """A source in memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -49,8 +47,8 @@ class Buffer:
         return self._data[offset : offset + length]
 
 
-class Part:
-    """A stretch of another source."""
+class SourceSlice:
+    """A range of another source."""
 
     def __init__(self, source: Source, begin: int, size: int) -> None:
         if begin < 0 or size < 0 or begin + size > source.size:
@@ -71,14 +69,14 @@ class Part:
 
 
 class DataInput:
-    """A place in a source that moves on with every read."""
+    """Reads a source from a position on."""
 
     def __init__(self, source: Source, at: int = 0) -> None:
         self._source = source
         self.at = at
 
     def take(self, length: int) -> bytes:
-        """Exactly that many bytes."""
+        """Read exactly that many bytes."""
         if length < 0 or length > self._source.size - self.at:
             raise FormatError(
                 f"{length} bytes should stand at {self.at}, and it ends at {self._source.size}"
@@ -105,11 +103,11 @@ class DataInput:
         return float(struct.unpack(">d", self.take(8))[0])
 
     def text(self) -> str:
-        """Two bytes of length, then Java's own kind of UTF-8."""
-        return text_of(self.take(self.unsigned_short()))
+        """Read a string: two bytes of length, then modified UTF-8."""
+        return decode_modified_utf8(self.take(self.unsigned_short()))
 
-    def compact(self) -> int:
-        """TFile's number of one to nine bytes (its ``Utils.writeVLong``, not Hadoop's other)."""
+    def vlong(self) -> int:
+        """Read a number of one to nine bytes (TFile's ``Utils.writeVLong``)."""
         first = int.from_bytes(self.take(1), "big", signed=True)
         if first >= -32:
             return first
@@ -125,20 +123,20 @@ class DataInput:
             raise FormatError(f"a number at {self.at - 1} has an impossible length")
         return int.from_bytes(self.take(length), "big", signed=True)
 
-    def counted(self) -> str:
-        """A name after its length as :meth:`compact` reads it."""
-        return text_of(self.blob())
+    def vlong_text(self) -> str:
+        """Read a string after its length."""
+        return decode_modified_utf8(self.vlong_bytes())
 
-    def blob(self, longest: int = LONGEST_NAME) -> bytes:
-        """Bytes after their length as :meth:`compact` reads it."""
-        length = self.compact()
+    def vlong_bytes(self, longest: int = LONGEST_NAME) -> bytes:
+        """Read bytes after their length."""
+        length = self.vlong()
         if not 0 <= length <= longest:
             raise FormatError(f"a name at {self.at} has a length of {length}")
         return self.take(length)
 
 
-def text_of(data: bytes) -> str:
-    """Java writes NUL as two bytes and what is beyond 16 bits as two halves."""
+def decode_modified_utf8(data: bytes) -> str:
+    """Decode Java's UTF-8: NUL is two bytes, characters beyond 16 bits are surrogate pairs."""
     try:
         text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
         return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be")

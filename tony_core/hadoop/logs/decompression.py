@@ -25,7 +25,7 @@ class _State(NamedTuple):
     expander: Any
 
 
-class Inflated:
+class DecompressedSource:
     """The ``size`` bytes that a compressed source holds."""
 
     def __init__(self, source: Source, size: int, spacing: int = _SPACING) -> None:

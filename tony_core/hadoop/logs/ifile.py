@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Dict, List, NamedTuple
 
-from tony_core.hadoop.logs.datainput import DataInput, FormatError, Part, Source
+from tony_core.hadoop.logs.datainput import DataInput, FormatError, Source, SourceSlice
 from tony_core.hadoop.logs.java_objects import JavaObject, read_object
-from tony_core.hadoop.logs.tfile import LogEntry, expanded
+from tony_core.hadoop.logs.tfile import LogEntry, decompress
 
 _MARK = 32
 _LENGTH = 4
@@ -73,9 +73,9 @@ class IFile:
         if begin + stored > end or min(begin, stored, size) < 0:
             raise FormatError(f"a log of {stored} bytes should stand at {begin}, before {end}")
         # What was empty may be written down as standing anywhere.
-        part = Part(self._source, begin if stored and size else 0, stored if size else 0)
+        part = SourceSlice(self._source, begin if stored and size else 0, stored if size else 0)
         return LogEntry(
-            _text(log, "fileName"), expanded(part, compression if size else "none", size)
+            _text(log, "fileName"), decompress(part, compression if size else "none", size)
         )
 
 

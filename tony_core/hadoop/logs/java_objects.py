@@ -13,7 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from tony_core.hadoop.logs.datainput import Buffer, DataInput, FormatError, Unsupported, text_of
+from tony_core.hadoop.logs.datainput import (
+    BytesSource,
+    DataInput,
+    FormatError,
+    Unsupported,
+    decode_modified_utf8,
+)
 
 _MAGIC = 0xACED
 _VERSION = 5
@@ -56,7 +62,7 @@ def read_object(data: bytes) -> Any:
 
 class _Reader:
     def __init__(self, data: bytes) -> None:
-        self._in = DataInput(Buffer(data))
+        self._in = DataInput(BytesSource(data))
         self._handles: List[Any] = []
         self._depth = 0
 
@@ -79,7 +85,7 @@ class _Reader:
             _NULL: lambda: None,
             _REFERENCE: self._reference,
             _STRING: lambda: self._keep(self._in.text()),
-            _LONG_STRING: lambda: self._keep(text_of(self._in.take(self._in.long()))),
+            _LONG_STRING: lambda: self._keep(decode_modified_utf8(self._in.take(self._in.long()))),
             _BLOCK: lambda: self._in.take(self._in.unsigned_byte()),
             _LONG_BLOCK: lambda: self._in.take(self._in.integer()),
             _OBJECT: self._object,

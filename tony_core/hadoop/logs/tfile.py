@@ -25,12 +25,12 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 from tony_core.hadoop.logs.datainput import (
     DataInput,
     FormatError,
-    Part,
     Source,
+    SourceSlice,
     Unsupported,
-    text_of,
+    decode_modified_utf8,
 )
-from tony_core.hadoop.logs.decompression import Inflated
+from tony_core.hadoop.logs.decompression import DecompressedSource
 
 MAGIC = bytes.fromhex("d111d36891b5d7b639df414092bae150")
 
@@ -55,7 +55,7 @@ class _Block(NamedTuple):
     size: int
 
 
-class _Run(NamedTuple):
+class _ChunkRun(NamedTuple):
     """Chunks of one size that follow each other."""
 
     begin: int  # in the value
@@ -73,13 +73,13 @@ class _Run(NamedTuple):
         return self.at + self.times * (self.header + self.size)
 
 
-class Chunked:
+class ChunkedSource:
     """A value in chunks, as the bytes that it is made of."""
 
     def __init__(self, block: Source, at: int, leap: bool) -> None:
         self._block = block
         self._leap = leap
-        self._runs: List[_Run] = []
+        self._runs: List[_ChunkRun] = []
         self._begins: List[int] = []  # of each run, in the value
         self._at = at  # of the next header
         self._known = 0  # bytes of the value before it
@@ -120,7 +120,7 @@ class Chunked:
     def _extend(self, target: int) -> None:
         """Learn of more chunks: one, or as many like the one before as there may be."""
         place = DataInput(self._block, self._at)
-        size = place.compact()
+        size = place.vlong()
         header = place.at - self._at
         self._last, size = size >= 0, abs(size)
         if size == 0 and not self._last:
@@ -132,7 +132,7 @@ class Chunked:
         count = 1
         if self._leap and not self._last:
             count += self._alike(header, size, target)
-        run = _Run(self._known, self._at, header, size, count)
+        run = _ChunkRun(self._known, self._at, header, size, count)
         self._runs.append(run)
         self._begins.append(run.begin)
         self._known, self._at = run.end, run.after
@@ -194,16 +194,16 @@ class TFile:
             raise Unsupported(f"it is of version {version} of its format, and 1 is known")
         if not 0 <= table_at < begin:
             raise FormatError(f"its table should stand at {table_at}")
-        table = DataInput(Part(self._source, table_at, begin - table_at))
+        table = DataInput(SourceSlice(self._source, table_at, begin - table_at))
         for _ in range(_count(table)):
-            name, compression = table.counted(), table.counted()
+            name, compression = table.vlong_text(), table.vlong_text()
             block = _block(table)
             if name == _META:
                 meta = DataInput(self._expanded(block, compression), 4)  # after its version
-                self._count = meta.compact()
+                self._count = meta.vlong()
             elif name == _BLOCK_INDEX:
                 index = DataInput(self._expanded(block, compression))
-                self._compression = index.counted()
+                self._compression = index.vlong_text()
                 self._blocks = [_block(index) for _ in range(_count(index))]
                 if sum(block.stored for block in self._blocks) > self._source.size:
                     raise FormatError("its blocks stand in one another")
@@ -211,8 +211,8 @@ class TFile:
             raise FormatError("it has no index of its blocks")
 
     def _expanded(self, block: _Block, compression: str) -> Source:
-        part = Part(self._source, block.offset, block.stored)
-        return expanded(part, compression, block.size)
+        part = SourceSlice(self._source, block.offset, block.stored)
+        return decompress(part, compression, block.size)
 
     # ---------------------------------------------------------------- its records
 
@@ -227,8 +227,8 @@ class TFile:
                 if left < 0:
                     raise FormatError(f"it holds more than the {self._count} records it should")
                 place = DataInput(data, at)
-                key = _key(place.blob())
-                value = Chunked(data, place.at, leap)
+                key = _key(place.vlong_bytes())
+                value = ChunkedSource(data, place.at, leap)
                 if key.startswith("container_"):
                     logs = self._containers.setdefault(key, [])
                     for log in _logs(value):
@@ -240,19 +240,19 @@ class TFile:
                 at = value.after
 
 
-def expanded(stored: Source, compression: str, size: int) -> Source:
+def decompress(stored: Source, compression: str, size: int) -> Source:
     """What was compressed, by the names that Hadoop has for the ways to do it."""
     if compression == "none":
-        return Part(stored, 0, size)
+        return SourceSlice(stored, 0, size)
     if compression == "gz":
-        return Inflated(stored, size)
+        return DecompressedSource(stored, size)
     raise Unsupported(
         f"the logs are compressed with {compression!r}; only 'gz' and 'none' can be read here "
         "(yarn.nodemanager.log-aggregation.compression-type)"
     )
 
 
-def _logs(value: Chunked) -> Iterator[LogEntry]:
+def _logs(value: ChunkedSource) -> Iterator[LogEntry]:
     at = 0
     for _ in range(_MOST_LOGS):
         if not value.read(at, 1):
@@ -261,15 +261,15 @@ def _logs(value: Chunked) -> Iterator[LogEntry]:
         length, at = _short_text(value, at)
         if not length.isascii() or not length.isdigit() or len(length) > 18:
             raise FormatError(f"the log {name!r:.80} has a length of {length!r:.40}")
-        yield LogEntry(name, _Stretch(value, at, int(length)))
+        yield LogEntry(name, _LogSource(value, at, int(length)))
         at += int(length)
     raise FormatError(f"a container has more than {_MOST_LOGS} logs")
 
 
-class _Stretch:
+class _LogSource:
     """A log within its container's value: the value's own end need not be known."""
 
-    def __init__(self, value: Chunked, begin: int, size: int) -> None:
+    def __init__(self, value: ChunkedSource, begin: int, size: int) -> None:
         self._value = value
         self._begin = begin
         self.size = size
@@ -281,12 +281,12 @@ class _Stretch:
         return _exactly(self._value, self._begin + offset, length)
 
 
-def _short_text(value: Chunked, at: int) -> Tuple[str, int]:
+def _short_text(value: ChunkedSource, at: int) -> Tuple[str, int]:
     length = int.from_bytes(_exactly(value, at, 2), "big")
-    return text_of(_exactly(value, at + 2, length)), at + 2 + length
+    return decode_modified_utf8(_exactly(value, at + 2, length)), at + 2 + length
 
 
-def _exactly(value: Chunked, at: int, length: int) -> bytes:
+def _exactly(value: ChunkedSource, at: int, length: int) -> bytes:
     data = value.read(at, length)
     if len(data) != length:
         raise FormatError(f"a container's logs end before {at + length} bytes of them")
@@ -296,15 +296,15 @@ def _exactly(value: Chunked, at: int, length: int) -> bytes:
 def _key(data: bytes) -> str:
     """Keys are texts as Java writes them, within the bytes of the record."""
     length = int.from_bytes(data[:2], "big")
-    return text_of(data[2 : 2 + length])
+    return decode_modified_utf8(data[2 : 2 + length])
 
 
 def _count(table: DataInput) -> int:
-    count = table.compact()
+    count = table.vlong()
     if not 0 <= count <= _MOST_BLOCKS:
         raise FormatError(f"a table should have {count} entries")
     return count
 
 
 def _block(table: DataInput) -> _Block:
-    return _Block(table.compact(), table.compact(), table.compact())
+    return _Block(table.vlong(), table.vlong(), table.vlong())

@@ -22,7 +22,7 @@ from tony_core.hadoop.errors import (
 from tony_core.hadoop.rpc.messages import Token
 from tony_core.hadoop.rpc.protobuf import Message
 from tony_core.hadoop.rpc.sasl import STRENGTH
-from tony_core.hadoop.rpc.wire import Answer, Refusal, User, Wire
+from tony_core.hadoop.rpc.wire import CallFailed, CallResult, User, Wire
 
 PING_S = 30.0
 """While we wait, the server hears from us this often, and we notice when it is gone."""
@@ -31,7 +31,7 @@ _CHUNK = 256 << 10
 
 
 class Address(NamedTuple):
-    """Where a server listens, as the configuration says it."""
+    """Host and port of a server, as configured."""
 
     host: str
     port: int
@@ -42,7 +42,7 @@ class Address(NamedTuple):
 
 
 class Endpoints(NamedTuple):
-    """The addresses of one service, and what to say when none of them answers."""
+    """The addresses of a service, and a note for the error when none of them answers."""
 
     service: str  # its name in messages
     addresses: Tuple[Address, ...]
@@ -51,29 +51,29 @@ class Endpoints(NamedTuple):
 
     @property
     def urls(self) -> Tuple[str, ...]:
-        """Of a web service."""
+        """The base URLs of a web service."""
         scheme = "https" if self.tls else "http"
         return tuple(f"{scheme}://{address}" for address in self.addresses)
 
 
 class Deadline:
-    """A moment by which something must be done, and what."""
+    """A time limit for an operation, which error messages name."""
 
     def __init__(self, seconds: float, what: str) -> None:
         self._seconds = seconds
         self._end = time.monotonic() + seconds
         self.what = what
 
-    def left(self) -> float:
-        """Seconds, never negative."""
+    def remaining(self) -> float:
+        """The seconds left; 0 when it has expired."""
         return max(0.0, self._end - time.monotonic())
 
-    def part(self, seconds: float, what: str) -> Deadline:
-        """An earlier one for a part of it; its own if that is earlier."""
-        return Deadline(min(seconds, self.left()), what)
+    def shortened(self, seconds: float, what: str) -> Deadline:
+        """A deadline for a step of the operation, which ends with this one at the latest."""
+        return Deadline(min(seconds, self.remaining()), what)
 
-    def passed(self, detail: str = "", *, sent: bool = False) -> DeadlineExceeded:
-        """The error that says so."""
+    def timeout_error(self, detail: str = "", *, sent: bool = False) -> DeadlineExceeded:
+        """The error to raise when it has expired."""
         tail = f": {detail}" if detail else ""
         return DeadlineExceeded(
             f"{self.what} took more than {self._seconds:.3g} s{tail}", sent=sent
@@ -81,7 +81,7 @@ class Deadline:
 
 
 class Connection:
-    """A server of Hadoop, connected."""
+    """An open connection to a server of Hadoop."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Connection:
     def call(
         self, call_id: int, method: str, request: Message, deadline: Deadline, *, retry: int = 0
     ) -> bytes:
-        """The answer to one call, still encoded."""
+        """Make a call; returns the encoded response."""
         sent = False
         try:
             self._wire.call(call_id, method, request, retry=retry)
@@ -111,9 +111,9 @@ class Connection:
                 sent = sent or self._wire.ready
                 data = self._receive(deadline)
                 for event in self._wire.receive(data):
-                    if isinstance(event, Answer) and event.call_id == call_id:
+                    if isinstance(event, CallResult) and event.call_id == call_id:
                         return event.body
-                    if isinstance(event, Refusal) and (event.fatal or event.call_id == call_id):
+                    if isinstance(event, CallFailed) and (event.fatal or event.call_id == call_id):
                         if event.fatal:
                             self.close()
                         raise remote_error(
@@ -130,7 +130,7 @@ class Connection:
             raise self._failure(error, sent) from None
 
     def _failure(self, error: HadoopError, sent: bool) -> HadoopError:
-        """What a call ends with; closes the connection where it is of no more use."""
+        """Complete a call's error; closes the connection if it cannot be used any more."""
         if isinstance(error, ProtocolError) and not self._wire.ready:
             error = AuthenticationError(str(error))
         if isinstance(error, Unreachable):
@@ -141,8 +141,8 @@ class Connection:
             error.args = (f"{self.address}: {error}", *error.args[1:])
         return error
 
-    def stale(self) -> bool:
-        """Whether the server has closed it meanwhile (nothing comes unasked)."""
+    def is_stale(self) -> bool:
+        """Whether the server has closed it meanwhile (it never sends unrequested data)."""
         if self._closed:
             return True
         try:
@@ -152,14 +152,14 @@ class Connection:
         return bool(readable)
 
     def abort(self) -> None:
-        """From any thread: who waits in :meth:`call` gets :class:`Unreachable`."""
+        """Abort a :meth:`call` with :class:`Unreachable`; from any thread."""
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # not connected any more
 
     def close(self) -> None:
-        """By the thread that calls."""
+        """Close the socket; only from the calling thread."""
         self._closed = True
         self._sock.close()
 
@@ -168,10 +168,10 @@ class Connection:
     def _open(self, deadline: Deadline) -> socket.socket:
         try:
             sock = socket.create_connection(
-                (self.address.host, self.address.port), timeout=max(deadline.left(), 0.001)
+                (self.address.host, self.address.port), timeout=max(deadline.remaining(), 0.001)
             )
         except socket.timeout:
-            raise deadline.passed(f"no connection to {self.address}") from None
+            raise deadline.timeout_error(f"no connection to {self.address}") from None
         except OSError as error:
             raise Unreachable(f"{self.address}: {_words(error)}") from None
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -181,22 +181,22 @@ class Connection:
     def _send_all(self, deadline: Deadline) -> None:
         data = self._wire.outgoing()
         if data:
-            self._sock.settimeout(max(deadline.left(), 0.001))
+            self._sock.settimeout(max(deadline.remaining(), 0.001))
             try:
                 self._sock.sendall(data)
             except socket.timeout:
-                raise deadline.passed(f"{self.address} takes no more bytes") from None
+                raise deadline.timeout_error(f"{self.address} takes no more bytes") from None
 
     def _receive(self, deadline: Deadline) -> bytes:
         while True:
-            left = deadline.left()
+            left = deadline.remaining()
             if not left:
-                raise deadline.passed(f"no answer from {self.address}")
+                raise deadline.timeout_error(f"no answer from {self.address}")
             self._sock.settimeout(min(left, PING_S))
             try:
                 data = self._sock.recv(_CHUNK)
             except socket.timeout:
-                if self._wire.ready and deadline.left():
+                if self._wire.ready and deadline.remaining():
                     self._wire.ping()
                     self._send_all(deadline)
                 continue
@@ -206,7 +206,7 @@ class Connection:
 
 
 def _words(error: OSError) -> str:
-    """What happened, in as few words as the system has."""
+    """The reason in a socket's error."""
     if isinstance(error, socket.gaierror):
         return f"this name is not known ({error.strerror})"
     text: Optional[str] = error.strerror

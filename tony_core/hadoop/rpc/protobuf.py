@@ -64,11 +64,11 @@ else:
 
 
 class DecodeError(ValueError):
-    """These bytes are no such message."""
+    """The bytes are not a valid message of this class."""
 
 
 class EncodeError(ValueError):
-    """This value does not fit its field."""
+    """A value does not fit its field."""
 
 
 INT32 = "int32"
@@ -102,7 +102,7 @@ M = TypeVar("M", bound="Message")
 
 
 class Field:
-    """One line of a message's definition."""
+    """A field of a message's definition."""
 
     __slots__ = ("default", "kind", "name", "number", "repeated", "required", "tag")
 
@@ -125,7 +125,7 @@ class Field:
         self.tag = varint(number << 3 | wire_type)
 
     def message(self) -> Type[Message]:
-        """The class of the messages in it; a forward reference is looked up by name."""
+        """The message class of the field; resolves a forward reference."""
         if isinstance(self.kind, str):
             self.kind = _NAMED[self.kind]
         return self.kind
@@ -134,12 +134,12 @@ class Field:
 def one(
     number: int, kind: Union[str, Type[Message]], *, default: Any, required: bool = False
 ) -> Any:
-    """A field with one value. A kind that is not defined yet is given by its name."""
+    """Define a field with one value. A class that is not defined yet is given by name."""
     return Field(number, kind, default, required=required)
 
 
 def many(number: int, kind: Union[str, Type[Message]], *, default: Tuple[()]) -> Any:
-    """A field with any number of values."""
+    """Define a repeated field."""
     return Field(number, kind, default, repeated=True)
 
 
@@ -204,7 +204,7 @@ class Message:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def has(self, name: str) -> bool:
-        """Whether the field was set, be it to its default."""
+        """Whether the field was set, even to its default."""
         return name in self.__dict__
 
     def replace(self: M, **changes: Any) -> M:
@@ -213,19 +213,19 @@ class Message:
         return type(self)(**kept, **changes)
 
     def encode(self) -> bytes:
-        """The bytes of this message."""
+        """Encode the message."""
         out = bytearray()
         _encode(self, out)
         return bytes(out)
 
     def delimited(self) -> bytes:
-        """The bytes of this message after their length."""
+        """Encode the message after its length."""
         body = self.encode()
         return varint(len(body)) + body
 
     @classmethod
     def decode(cls: Type[M], data: bytes) -> M:
-        """The message that these bytes are; :class:`DecodeError` if they are none."""
+        """Decode a message; raises :class:`DecodeError`."""
         made = cls.__new__(cls)
         lists = _Lists()
         try:
@@ -242,7 +242,7 @@ class Message:
 
 
 def varint(value: int) -> bytes:
-    """A number that is not negative, seven bits a byte, the lowest first."""
+    """Encode a number that is not negative."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -254,7 +254,7 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> Tuple[int, int]:
-    """The number that starts at a position, and the position after it (IndexError: cut off)."""
+    """Decode the number at a position; also returns the position after it (IndexError: cut off)."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -268,7 +268,7 @@ def read_varint(data: bytes, at: int) -> Tuple[int, int]:
 
 
 def read_delimited(data: bytes, at: int) -> Tuple[bytes, int]:
-    """The bytes of a message after its length, and the position after them."""
+    """The bytes of a length-delimited message, and the position after them."""
     try:
         size, at = read_varint(data, at)
     except IndexError:
@@ -354,7 +354,7 @@ def _value(field: Field, value: Any) -> bytes:
 
 
 class _Lists:
-    """Repeated fields, which grow until all is decoded: a message may come in many parts."""
+    """Collects repeated fields until all is decoded: a message may come in several parts."""
 
     __slots__ = ("_left", "_open")
 
@@ -363,7 +363,7 @@ class _Lists:
         self._open: List[Tuple[Dict[str, Any], str]] = []
 
     def add(self, values: Dict[str, Any], name: str, items: List[Any]) -> None:
-        """To what the field holds already."""
+        """Append values to a field."""
         self._left -= len(items)
         if self._left < 0:
             raise DecodeError(f"more than {MOST_VALUES} values")
@@ -375,7 +375,7 @@ class _Lists:
             held += items
 
     def close(self) -> None:
-        """No more comes: fields become tuples."""
+        """Turn the collected lists into tuples."""
         for values, name in self._open:
             values[name] = tuple(values[name])
 
@@ -468,7 +468,7 @@ def _unpack(field: Field, data: bytes, at: int, end: int) -> List[Any]:
 
 
 def _skip(tag: int, data: bytes, at: int, end: int, depth: int) -> int:
-    """The position after a field that we do not know."""
+    """The position after an unknown field."""
     number, wire_type = tag >> 3, tag & 7
     if not 0 < number < 1 << 29:
         raise DecodeError(f"a field with the number {number}")

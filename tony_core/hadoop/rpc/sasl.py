@@ -63,20 +63,19 @@ _TRAILER_LENGTH = 6  # version and number, after the MAC
 
 
 def md5(data: bytes) -> bytes:
-    """Not for security: see above."""
+    """MD5 of the data; not for security, see above."""
     digest: bytes = _new(data, usedforsecurity=False).digest()
     return digest
 
 
 def hmac_md5(key: bytes, data: bytes) -> bytes:
-    """RFC 2104; the library's own refuses MD5 in FIPS mode."""
+    """HMAC-MD5 (RFC 2104); the standard library's refuses MD5 in FIPS mode."""
     key = (md5(key) if len(key) > 64 else key).ljust(64, b"\0")
     inner = md5(bytes(byte ^ 0x36 for byte in key) + data)
     return md5(bytes(byte ^ 0x5C for byte in key) + inner)
 
 
 def equal_in_constant_time(one: bytes, other: bytes) -> bool:
-    """Compare in constant time."""
     difference = len(one) ^ len(other)
     for a, b in zip(one, other):
         difference |= a ^ b
@@ -84,12 +83,12 @@ def equal_in_constant_time(one: bytes, other: bytes) -> bool:
 
 
 def new_nonce() -> bytes:
-    """A nonce that was never used before."""
+    """A fresh nonce."""
     return base64.b64encode(os.urandom(30))
 
 
 class DigestMd5:
-    """One authentication, and the protection of what follows it."""
+    """An authentication, and the protection of the messages after it."""
 
     def __init__(
         self,
@@ -112,11 +111,11 @@ class DigestMd5:
 
     @property
     def protects(self) -> bool:
-        """Whether messages have to be wrapped."""
+        """Whether messages must be wrapped."""
         return self._layer is not None
 
     def respond(self, challenge: bytes) -> bytes:
-        """The answer to the server's challenge."""
+        """The response to the server's challenge."""
         directives = parse_directives(challenge)
         for name in ("nonce", "algorithm"):
             if name not in directives:
@@ -156,7 +155,7 @@ class DigestMd5:
         return b",".join(name + b"=" + value for name, value in fields)
 
     def verify(self, last: bytes) -> None:
-        """The server's proof; :class:`AuthenticationError` if it is none."""
+        """Verify the server's proof; raises :class:`AuthenticationError`."""
         proof = parse_directives(last).get("rspauth", b"")
         if not self._expected or not equal_in_constant_time(proof, self._expected):
             raise AuthenticationError(
@@ -165,13 +164,13 @@ class DigestMd5:
         self.proven = True
 
     def wrap(self, message: bytes) -> bytes:
-        """A message as it travels."""
+        """Protect a message."""
         if self._layer is None:
             raise ValueError("nothing is wrapped with the protection auth")
         return self._layer.wrap(message)
 
     def unwrap(self, token: bytes) -> bytes:
-        """What a token held; :class:`AuthenticationError` if it was altered."""
+        """Unprotect a message; raises :class:`AuthenticationError` if it was altered."""
         if self._layer is None:
             raise ValueError("nothing is wrapped with the protection auth")
         return self._layer.unwrap(token)
@@ -197,7 +196,7 @@ class DigestMd5:
 
 
 class _Layer:
-    """MACs and ciphers, one of each for each direction, and how many messages passed."""
+    """MACs, ciphers and message counters of both directions."""
 
     def __init__(self, session: bytes, seal: Optional[bytes]) -> None:
         self._sign = md5(session + _TO_SERVER_SIGN)
@@ -232,7 +231,7 @@ class _Layer:
 
 
 def parse_directives(text: bytes) -> Dict[str, bytes]:
-    """``name=value,name="quoted"`` of a challenge. The first of a name counts."""
+    """Parse ``name=value,name="quoted"`` of a challenge; the first of a name counts."""
     found: Dict[str, bytes] = {}
     at = 0
     while at < len(text):
@@ -279,7 +278,7 @@ def _decode(value: bytes) -> str:
 
 
 class Rc4:
-    """A stream of key bytes. The state goes on from one message to the next."""
+    """RC4; the state continues from one message to the next."""
 
     def __init__(self, key: bytes) -> None:
         state = list(range(256))

@@ -1,4 +1,4 @@
-"""A service of Hadoop to be called: retries, failover and connections kept behind one method.
+"""Calls to a service of Hadoop, with retries, failover and a kept connection.
 
 A call has one id through all its attempts, and says how often it was tried before, so that a
 server that remembers its answers can give the same one again. Every call has a time in which
@@ -47,7 +47,7 @@ Identity = Union[User, Token]
 
 
 class Method(Generic[Request, Response]):
-    """One call of a protocol.
+    """A method of a protocol.
 
     ``repeatable``: repeating it has no effect; so it may be sent again when it is unknown
     whether it arrived.
@@ -63,7 +63,7 @@ class Method(Generic[Request, Response]):
 
 
 class Limits(NamedTuple):
-    """Seconds that things may take."""
+    """Time limits in seconds."""
 
     connect_s: float = 5.0  # to one server
     answer_s: float = 20.0  # one attempt, handshake included
@@ -71,7 +71,7 @@ class Limits(NamedTuple):
 
 
 class Service:
-    """One service, on one server or on several of which one is active.
+    """A service on one server, or on several of which one is active.
 
     Safe to use from several threads; their calls go one after the other.
     """
@@ -102,11 +102,11 @@ class Service:
 
     @property
     def address(self) -> Address:
-        """Of the server that is tried first, which answered last."""
+        """The server that answered last; the next call tries it first."""
         return self.addresses[self._failover.current]
 
     def use(self, identity: Identity) -> None:
-        """From the next call on, by a new connection: a token was rolled over."""
+        """Use a new token from the next call on, by a new connection."""
         self._identity = identity
 
     def call(
@@ -116,18 +116,18 @@ class Service:
         *,
         within_s: Optional[float] = None,
     ) -> Response:
-        """The answer, or what the last attempt came to."""
+        """Make a call; raises the error of the last attempt."""
         total = self._limits.total_s if within_s is None else within_s
         deadline = Deadline(total, f"{method.name} of {self.name}")
         if not self._lock.acquire(timeout=min(total, threading.TIMEOUT_MAX)):
-            raise deadline.passed("another call is still under way")
+            raise deadline.timeout_error("another call is still under way")
         try:
             return self._attempts(method, request, deadline)
         finally:
             self._lock.release()
 
     def close(self) -> None:
-        """No call after this; one under way ends with :class:`Closed`."""
+        """Refuse further calls; one under way ends with :class:`Closed`."""
         self._closing.set()
         connection = self._connection
         if connection is not None:
@@ -163,18 +163,18 @@ class Service:
                 if self._closing.is_set():
                     raise Closed(f"{self.name} was closed during {method.name}") from None
                 seen[address] = str(error)
-                pause = self._failover.failed(error, repeatable=method.repeatable)
+                pause = self._failover.record_failure(error, repeatable=method.repeatable)
                 if pause is None or error.remedy is Remedy.FAILOVER:
                     self._drop_if_fatal(error)
                 if pause is None:
-                    raise self._with_note(error) from None
-                if pause >= deadline.left():
-                    raise self._gave_up(method, deadline, error, seen, attempt + 1) from None
+                    raise self._add_note(error) from None
+                if pause >= deadline.remaining():
+                    raise self._final_error(method, deadline, error, seen, attempt + 1) from None
                 if pause and self._closing.wait(pause):
                     raise Closed(f"{self.name} was closed during {method.name}") from None
                 attempt += 1
             else:
-                self._failover.worked()
+                self._failover.record_success()
                 return answer
 
     def _attempt(
@@ -193,10 +193,10 @@ class Service:
             connection is None
             or connection.address != address
             or connection.identity != self._identity
-            or connection.stale()
+            or connection.is_stale()
         ):
             self._drop()
-            connect = deadline.part(self._limits.connect_s, f"connecting to {self.name}")
+            connect = deadline.shortened(self._limits.connect_s, f"connecting to {self.name}")
             connection = self._connection = Connection(
                 address,
                 self.protocol,
@@ -208,7 +208,7 @@ class Service:
             if self._closing.is_set():
                 self._drop()
                 raise Closed(f"{self.name} is closed")
-        one = deadline.part(self._limits.answer_s, f"{method.name} of {self.name}")
+        one = deadline.shortened(self._limits.answer_s, f"{method.name} of {self.name}")
         return connection.call(call_id, method.name, request, one, retry=attempt)
 
     def _drop(self) -> None:
@@ -220,12 +220,12 @@ class Service:
         if isinstance(error, Unreachable) or getattr(error, "fatal", False):
             self._drop()
 
-    def _with_note(self, error: HadoopError) -> HadoopError:
+    def _add_note(self, error: HadoopError) -> HadoopError:
         if isinstance(error, Unreachable) and self._note:
             error.args = (f"{error}. {self._note}",)
         return error
 
-    def _gave_up(
+    def _final_error(
         self,
         method: Method[Request, Response],
         deadline: Deadline,
@@ -254,7 +254,7 @@ LONGEST_PAUSE_S = 5.0
 
 
 class Failover:
-    """The choice among ``count`` servers; remembers which one worked."""
+    """Chooses among ``count`` servers; remembers the one that answered."""
 
     def __init__(
         self,
@@ -274,13 +274,13 @@ class Failover:
         self._tried = 0
         self.current = 0
 
-    def worked(self) -> None:
-        """The current one answered; the next trouble starts over with short pauses."""
+    def record_success(self) -> None:
+        """Record that the current server answered: pauses are short again."""
         self._pauses = 0
         self._tried = 0
 
-    def failed(self, error: HadoopError, *, repeatable: bool = True) -> Optional[float]:
-        """Seconds to wait before trying :attr:`current` (which may have changed).
+    def record_failure(self, error: HadoopError, *, repeatable: bool = True) -> Optional[float]:
+        """Record a failure; the seconds to wait before trying :attr:`current`, which may change.
 
         ``None``: trying again cannot help, or might do the same thing twice.
         """

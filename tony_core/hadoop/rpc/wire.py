@@ -83,21 +83,21 @@ class User(NamedTuple):
     real: str = ""
 
 
-class Ready(NamedTuple):
-    """The handshake by SASL is over: both sides have proved who they are."""
+class Authenticated(NamedTuple):
+    """The SASL handshake is complete: both sides are authenticated."""
 
     qop: str  # of the protection agreed upon
 
 
-class Answer(NamedTuple):
-    """A call's result, still encoded."""
+class CallResult(NamedTuple):
+    """The encoded result of a call."""
 
     call_id: int
     body: bytes
 
 
-class Refusal(NamedTuple):
-    """The server's exception. ``fatal``: the connection is over, for all calls."""
+class CallFailed(NamedTuple):
+    """A call ended with an exception; ``fatal``: the connection ends, for all calls."""
 
     call_id: int
     remote_class: str
@@ -105,11 +105,11 @@ class Refusal(NamedTuple):
     fatal: bool
 
 
-Event = Union[Ready, Answer, Refusal]
+Event = Union[Authenticated, CallResult, CallFailed]
 
 
 class Wire:
-    """One connection to a server of Hadoop."""
+    """The client's state of a connection to a server of Hadoop."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Wire:
             self._send_sasl(RpcSasl(state=_NEGOTIATE))
 
     def call(self, call_id: int, method: str, request: Message, *, retry: int = 0) -> None:
-        """Send a request, as soon as that is possible."""
+        """Send a request, or queue it until the handshake is complete."""
         header = self._header(call_id, self._client_id, retry)
         what = RequestHeader(
             method_name=method,
@@ -155,11 +155,11 @@ class Wire:
         return self.ready and self._sasl is not None and self._sasl.protects
 
     def ping(self) -> None:
-        """Show that we are there; there is no answer."""
+        """Send a ping, which has no response."""
         self._send(_packet(self._header(_CALL_PING, self._client_id, -1)))
 
     def outgoing(self) -> bytes:
-        """What has to be sent now; it is handed out once."""
+        """Take the bytes to be sent now."""
         data = bytes(self._out)
         del self._out[:]
         return data
@@ -205,7 +205,7 @@ class Wire:
             fatal = header.status == _FATAL or call_id < 0
             self.broken = self.broken or fatal
             events.append(
-                Refusal(call_id, header.exception_class_name, header.error_msg, fatal=fatal)
+                CallFailed(call_id, header.exception_class_name, header.error_msg, fatal=fatal)
             )
         elif header.status != _OK:
             raise ProtocolError(f"an answer with the unknown status {header.status}")
@@ -215,7 +215,7 @@ class Wire:
             raise ProtocolError(f"an answer to the control call {call_id}")
         else:
             body = read_delimited(packet, at)[0] if at < len(packet) else b""
-            events.append(Answer(call_id, body))
+            events.append(CallResult(call_id, body))
 
     def _sasl_packet(self, message: RpcSasl, events: List[Event]) -> None:
         sasl = self._sasl
@@ -240,7 +240,7 @@ class Wire:
             if message.has("token") or not sasl.proven:
                 sasl.verify(message.token)
             self._establish()
-            events.append(Ready(sasl.qop))
+            events.append(Authenticated(sasl.qop))
         else:
             raise ProtocolError(f"the state {message.state} does not belong here in a handshake")
 
@@ -307,7 +307,7 @@ def _packet(header: RpcRequestHeader, *messages: Message) -> bytes:
 
 
 def _refuse_unproven(call_id: int, header: RpcResponseHeader) -> None:
-    """Of a server that has proved nothing, only a good message of the handshake is read."""
+    """Refuse all but the handshake's messages from a server that is not authenticated."""
     if header.status == _OK and call_id == _CALL_SASL:
         return
     if header.status == _FATAL or call_id == _CALL_SASL:
@@ -320,7 +320,7 @@ def _refuse_unproven(call_id: int, header: RpcResponseHeader) -> None:
 
 
 def _next(stream: bytearray, longest: int) -> Optional[bytes]:
-    """Take the first packet off the front of a stream, if it is whole."""
+    """Take the first packet of a stream, if it is complete."""
     if len(stream) < 4:
         return None
     size = int.from_bytes(stream[:4], "big")

@@ -29,24 +29,22 @@ class ApplicationId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ApplicationId:
-        """Raises ValueError."""
+        """Parse an id; raises ValueError."""
         match = _APPLICATION.fullmatch(text)
         if not match:
             raise _malformed(text, "application_1700000000000_0042")
         return cls(int(match.group(1)), int(match.group(2)))
 
     @classmethod
-    def of(cls, message: yarn.ApplicationId) -> ApplicationId:
-        """From a message."""
+    def from_message(cls, message: yarn.ApplicationId) -> ApplicationId:
         return cls(message.cluster_timestamp, message.id)
 
-    def message(self) -> yarn.ApplicationId:
-        """For a message."""
+    def to_message(self) -> yarn.ApplicationId:
         return yarn.ApplicationId(id=self.number, cluster_timestamp=self.cluster)
 
 
 class AttemptId(NamedTuple):
-    """``appattempt_1700000000000_0042_000001``: one life of an application's master."""
+    """``appattempt_1700000000000_0042_000001``: an attempt of an application's master."""
 
     application: ApplicationId
     number: int  # from 1
@@ -57,7 +55,7 @@ class AttemptId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> AttemptId:
-        """Raises ValueError."""
+        """Parse an id; raises ValueError."""
         match = _ATTEMPT.fullmatch(text)
         if not match:
             raise _malformed(text, "appattempt_1700000000000_0042_000001")
@@ -65,14 +63,12 @@ class AttemptId(NamedTuple):
         return cls(ApplicationId(cluster, application), number)
 
     @classmethod
-    def of(cls, message: yarn.ApplicationAttemptId) -> AttemptId:
-        """From a message."""
-        return cls(ApplicationId.of(message.application_id), message.attempt_id)
+    def from_message(cls, message: yarn.ApplicationAttemptId) -> AttemptId:
+        return cls(ApplicationId.from_message(message.application_id), message.attempt_id)
 
-    def message(self) -> yarn.ApplicationAttemptId:
-        """For a message."""
+    def to_message(self) -> yarn.ApplicationAttemptId:
         return yarn.ApplicationAttemptId(
-            application_id=self.application.message(), attempt_id=self.number
+            application_id=self.application.to_message(), attempt_id=self.number
         )
 
 
@@ -84,7 +80,7 @@ class ContainerId(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """Restarts of the ResourceManager before this container."""
+        """How often the ResourceManager had restarted before it allocated this container."""
         return self.number >> _EPOCH_BITS
 
     @property
@@ -102,7 +98,7 @@ class ContainerId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ContainerId:
-        """Raises ValueError."""
+        """Parse an id; raises ValueError."""
         match = _CONTAINER.fullmatch(text)
         if not match:
             raise _malformed(text, "container_1700000000000_0042_01_000003")
@@ -114,17 +110,15 @@ class ContainerId(NamedTuple):
         )
 
     @classmethod
-    def of(cls, message: yarn.ContainerId) -> ContainerId:
-        """From a message."""
-        return cls(AttemptId.of(message.app_attempt_id), message.id)
+    def from_message(cls, message: yarn.ContainerId) -> ContainerId:
+        return cls(AttemptId.from_message(message.app_attempt_id), message.id)
 
-    def message(self) -> yarn.ContainerId:
-        """For a message."""
-        return yarn.ContainerId(app_attempt_id=self.attempt.message(), id=self.number)
+    def to_message(self) -> yarn.ContainerId:
+        return yarn.ContainerId(app_attempt_id=self.attempt.to_message(), id=self.number)
 
 
 class NodeId(NamedTuple):
-    """``host:45454``: where a NodeManager takes calls, and its name."""
+    """``host:45454``: the address of a NodeManager, and its id."""
 
     host: str
     port: int
@@ -134,19 +128,17 @@ class NodeId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> NodeId:
-        """Raises ValueError."""
+        """Parse an id; raises ValueError."""
         match = _NODE.fullmatch(text)
         if not match:
             raise _malformed(text, "host:45454")
         return cls(match.group(1), int(match.group(2)))
 
     @classmethod
-    def of(cls, message: yarn.NodeId) -> NodeId:
-        """From a message."""
+    def from_message(cls, message: yarn.NodeId) -> NodeId:
         return cls(message.host, message.port)
 
-    def message(self) -> yarn.NodeId:
-        """For a message."""
+    def to_message(self) -> yarn.NodeId:
         return yarn.NodeId(host=self.host, port=self.port)
 
 

@@ -1,7 +1,7 @@
 """A container's launch for YARN: files, environment, command, credentials.
 
 Environment and command are written into a script on the node without any quoting
-(``export K="V"``, ``bash -c "CMD"``): who needs quotes puts them there.
+(``export K="V"``, ``bash -c "CMD"``): the caller quotes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VIEW, _MODIFY = 1, 2
 
 
 class LocalFile(NamedTuple):
-    """A file that the node brings into the container's folder; size and time must be exact."""
+    """A file that the node localizes; size and time must be exact."""
 
     location: str
     size: int
@@ -27,8 +27,7 @@ class LocalFile(NamedTuple):
     archive: bool = False  # unpacked
     visibility: str = APPLICATION
 
-    def message(self) -> yarn.LocalResource:
-        """For a message."""
+    def to_message(self) -> yarn.LocalResource:
         return yarn.LocalResource(
             resource=url_message(self.location),
             size=self.size,
@@ -39,7 +38,7 @@ class LocalFile(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One container's start."""
+    """The launch context of a container."""
 
     command: Tuple[str, ...]
     environment: Mapping[str, str] = {}
@@ -48,12 +47,11 @@ class Launch(NamedTuple):
     view_acl: str = ""  # "user,user group,group"; of an application's first launch
     modify_acl: str = ""
 
-    def message(self) -> yarn.ContainerLaunchContext:
-        """For a message."""
+    def to_message(self) -> yarn.ContainerLaunchContext:
         acls = [(_VIEW, self.view_acl), (_MODIFY, self.modify_acl)]
         return yarn.ContainerLaunchContext(
             local_resources=[
-                yarn.StringLocalResourceMap(key=name, value=file.message())
+                yarn.StringLocalResourceMap(key=name, value=file.to_message())
                 for name, file in sorted(self.files.items())
             ],
             tokens=self.credentials.encode(),

@@ -33,7 +33,7 @@ _STARTED_BEFORE = ("relaunch the same container", "already is running on this no
 
 
 class NoNodeToken(HadoopError):
-    """The ResourceManager has given no token for this node."""
+    """The ResourceManager has sent no token for this node."""
 
 
 class NodeTokens:
@@ -44,12 +44,12 @@ class NodeTokens:
         self._lock = threading.Lock()
 
     def update(self, tokens: Mapping[NodeId, Token]) -> None:
-        """What an answer of the ResourceManager brought."""
+        """Add the tokens of a response of the ResourceManager."""
         with self._lock:
             self._tokens.update(tokens)
 
     def get(self, node: NodeId) -> Token:
-        """Raises :class:`NoNodeToken`."""
+        """The token for a node; raises :class:`NoNodeToken`."""
         with self._lock:
             token = self._tokens.get(node)
         if token is None:
@@ -58,14 +58,14 @@ class NodeTokens:
 
 
 class Started(NamedTuple):
-    """What became of a batch; who is in neither was never looked at."""
+    """The result of a batch; containers in neither were not processed."""
 
     done: Tuple[ContainerId, ...]
     failed: Mapping[ContainerId, RemoteError]
 
 
 class NodeManager:
-    """One node."""
+    """The NodeManager of one node."""
 
     def __init__(
         self,
@@ -80,16 +80,16 @@ class NodeManager:
         self.service = Service(
             Endpoints(f"the NodeManager {node}", (Address(node.host, node.port),)),
             PROTOCOL,
-            token.message(),
+            token.to_message(),
             allowed=allowed,
             limits=limits,
         )
 
     def use(self, token: Token) -> None:
-        """The node's token has changed."""
+        """Use a new token from the next call on."""
         if token != self.token:
             self.token = token
-            self.service.use(token.message())
+            self.service.use(token.to_message())
 
     def start(
         self, launches: Sequence[Tuple[Token, Launch]], *, within_s: Optional[float] = None
@@ -103,7 +103,7 @@ class NodeManager:
         request = calls.StartContainersRequest(
             start_container_request=[
                 calls.StartContainerRequest(
-                    container_launch_context=launch.message(), container_token=token.message()
+                    container_launch_context=launch.to_message(), container_token=token.to_message()
                 )
                 for token, launch in launches
             ]
@@ -123,7 +123,7 @@ class NodeManager:
     ) -> Started:
         """Stop containers; those that have ended count as done."""
         request = calls.StopContainersRequest(
-            container_id=tuple(one.message() for one in containers)
+            container_id=tuple(one.to_message() for one in containers)
         )
         answer = self.service.call(STOP, request, within_s=within_s)
         return self._started("stopContainers", answer.succeeded_requests, answer.failed_requests)
@@ -133,10 +133,13 @@ class NodeManager:
     ) -> Tuple[Mapping[ContainerId, ContainerStatus], Mapping[ContainerId, RemoteError]]:
         """The status of each container, and why some have none."""
         request = calls.GetContainerStatusesRequest(
-            container_id=tuple(one.message() for one in containers)
+            container_id=tuple(one.to_message() for one in containers)
         )
         answer = self.service.call(STATUSES, request, within_s=within_s)
-        known = {ContainerId.of(one.container_id): ContainerStatus.of(one) for one in answer.status}
+        known = {
+            ContainerId.from_message(one.container_id): ContainerStatus.from_message(one)
+            for one in answer.status
+        }
         return known, self._errors("getContainerStatuses", answer.failed_requests)
 
     def close(self) -> None:
@@ -149,13 +152,15 @@ class NodeManager:
         done: Sequence[yarn.ContainerId],
         failed: Sequence[calls.ContainerExceptionMap],
     ) -> Started:
-        return Started(tuple(ContainerId.of(one) for one in done), self._errors(method, failed))
+        return Started(
+            tuple(ContainerId.from_message(one) for one in done), self._errors(method, failed)
+        )
 
     def _errors(
         self, method: str, failed: Sequence[calls.ContainerExceptionMap]
     ) -> Dict[ContainerId, RemoteError]:
         return {
-            ContainerId.of(one.container_id): remote_error(
+            ContainerId.from_message(one.container_id): remote_error(
                 one.exception.class_name,
                 one.exception.message,
                 method=method,

@@ -48,12 +48,12 @@ _UNITS: Mapping[str, Tuple[int, int]] = {
 
 
 def name_of(names: Mapping[int, str], number: int) -> str:
-    """The name of a state."""
+    """The name of a number; unknown numbers stay digits."""
     return names.get(number, str(number))
 
 
 def number_of(names: Mapping[int, str], name: str) -> int:
-    """The number of a state (ValueError)."""
+    """The number of a name; raises ValueError."""
     for number, known in names.items():
         if known == name.upper():
             return number
@@ -64,15 +64,14 @@ _NO_OTHER: Mapping[str, int] = MappingProxyType({})
 
 
 class Capability(NamedTuple):
-    """An amount of memory, cores, and whatever else the cluster counts (in its base unit)."""
+    """Memory, cores and other resource types (in their base units)."""
 
     memory_mb: int = 0
     vcores: int = 0
     other: Mapping[str, int] = _NO_OTHER
 
     @classmethod
-    def of(cls, message: yarn.Resource) -> Capability:
-        """From a message."""
+    def from_message(cls, message: yarn.Resource) -> Capability:
         other: Dict[str, int] = {}
         for item in message.resource_value_map:
             if item.key not in (MEMORY, VCORES):
@@ -80,7 +79,7 @@ class Capability(NamedTuple):
                 other[item.key] = item.value * times // by
         return cls(message.memory, message.virtual_cores, other)
 
-    def message(self) -> yarn.Resource:
+    def to_message(self) -> yarn.Resource:
         """As a protocol message. The ResourceManager silently drops unknown resource types."""
         items = [yarn.ResourceInformation(key=MEMORY, value=self.memory_mb, units="Mi")]
         items.append(yarn.ResourceInformation(key=VCORES, value=self.vcores))
@@ -90,11 +89,11 @@ class Capability(NamedTuple):
         )
 
     def amounts(self) -> Dict[str, int]:
-        """All by name."""
+        """All amounts by resource type."""
         return {MEMORY: self.memory_mb, VCORES: self.vcores, **self.other}
 
     def lacking(self, room: Capability) -> Dict[str, Tuple[int, int]]:
-        """List what does not fit into a room: wanted, and there."""
+        """The amounts that exceed ``room``: wanted, and available."""
         there = room.amounts()
         return {
             name: (wanted, there.get(name, 0))
@@ -104,14 +103,14 @@ class Capability(NamedTuple):
 
 
 class ResourceType(NamedTuple):
-    """A resource that the cluster counts."""
+    """A resource type of the cluster."""
 
     name: str
     units: str = ""
 
 
 class NewApplication(NamedTuple):
-    """An id to submit under, and the largest container there can be."""
+    """A new application id, and the cluster's largest container."""
 
     id: ApplicationId
     maximum: Capability
@@ -146,15 +145,14 @@ class AppReport(NamedTuple):
     am_rm_token: Optional[Token]  # for the owner of an unmanaged master
 
     @classmethod
-    def of(cls, message: reports.ApplicationReport) -> AppReport:
-        """From a message."""
+    def from_message(cls, message: reports.ApplicationReport) -> AppReport:
         usage = message.app_resource_usage
-        used = Capability.of(usage.used_resources)
+        used = Capability.from_message(usage.used_resources)
         token = message.am_rm_token
         left = [t.application_timeout.remaining_time for t in message.app_timeouts]
         has_attempt = message.has("current_application_attempt_id")
         return cls(
-            id=ApplicationId.of(message.application_id),
+            id=ApplicationId.from_message(message.application_id),
             name=message.name,
             user=message.user,
             queue=message.queue,
@@ -168,7 +166,9 @@ class AppReport(NamedTuple):
             launched=_seconds(message.launch_time),
             finished=_seconds(message.finish_time),
             progress=message.progress,
-            attempt=AttemptId.of(message.current_application_attempt_id) if has_attempt else None,
+            attempt=AttemptId.from_message(message.current_application_attempt_id)
+            if has_attempt
+            else None,
             tags=tuple(sorted(message.application_tags)),
             host=_given(message.host),
             rpc_port=message.rpc_port,
@@ -177,7 +177,7 @@ class AppReport(NamedTuple):
             containers=max(0, usage.num_used_containers),
             lifetime_left_s=next((seconds for seconds in left if seconds >= 0), None),
             unmanaged=message.unmanaged_application,
-            am_rm_token=Token.of(token) if token.identifier else None,
+            am_rm_token=Token.from_message(token) if token.identifier else None,
         )
 
 
@@ -191,12 +191,13 @@ class AttemptReport(NamedTuple):
     diagnostics: str
 
     @classmethod
-    def of(cls, message: reports.ApplicationAttemptReport) -> AttemptReport:
-        """From a message."""
+    def from_message(cls, message: reports.ApplicationAttemptReport) -> AttemptReport:
         return cls(
-            AttemptId.of(message.application_attempt_id),
+            AttemptId.from_message(message.application_attempt_id),
             name_of(ATTEMPT_STATES, message.yarn_application_attempt_state),
-            ContainerId.of(message.am_container_id) if message.has("am_container_id") else None,
+            ContainerId.from_message(message.am_container_id)
+            if message.has("am_container_id")
+            else None,
             _given(message.original_tracking_url),
             _given(message.diagnostics),
         )
@@ -215,13 +216,12 @@ class ContainerReport(NamedTuple):
     log_url: str
 
     @classmethod
-    def of(cls, message: reports.ContainerReport) -> ContainerReport:
-        """From a message."""
+    def from_message(cls, message: reports.ContainerReport) -> ContainerReport:
         return cls(
-            ContainerId.of(message.container_id),
-            NodeId.of(message.node_id),
+            ContainerId.from_message(message.container_id),
+            NodeId.from_message(message.node_id),
             message.node_http_address,
-            Capability.of(message.resource),
+            Capability.from_message(message.resource),
             name_of(CONTAINER_STATES, message.container_state),
             message.container_exit_status,
             _given(message.diagnostics_info),
@@ -244,15 +244,14 @@ class NodeReport(NamedTuple):
     attributes: Mapping[str, str]
 
     @classmethod
-    def of(cls, message: reports.NodeReport) -> NodeReport:
-        """From a message."""
+    def from_message(cls, message: reports.NodeReport) -> NodeReport:
         return cls(
-            NodeId.of(message.node_id),
+            NodeId.from_message(message.node_id),
             name_of(NODE_STATES, message.node_state),
             message.http_address,
             message.rack_name,
-            Capability.of(message.capability),
-            Capability.of(message.used),
+            Capability.from_message(message.capability),
+            Capability.from_message(message.used),
             message.num_containers,
             tuple(label for label in message.node_labels if label),
             message.health_report,
@@ -261,14 +260,14 @@ class NodeReport(NamedTuple):
 
 
 class NodeLabel(NamedTuple):
-    """A part of the cluster by name; an exclusive one takes only those who ask for it."""
+    """A node label; an exclusive one serves only requests that name it."""
 
     name: str
     exclusive: bool
 
 
 class Queue(NamedTuple):
-    """A queue, with its children if they were asked for. Shares are parts of one."""
+    """A queue, with its children if requested. Capacities are fractions of one."""
 
     name: str
     path: str
@@ -283,8 +282,7 @@ class Queue(NamedTuple):
     statistics: reports.QueueStatistics
 
     @classmethod
-    def of(cls, message: reports.QueueInfo) -> Queue:
-        """From a message."""
+    def from_message(cls, message: reports.QueueInfo) -> Queue:
         return cls(
             name=message.queue_name,
             path=message.queue_path or message.queue_name,
@@ -294,9 +292,9 @@ class Queue(NamedTuple):
             used_capacity=message.current_capacity,
             labels=tuple(sorted(message.accessible_node_labels)),
             default_label=message.default_node_label_expression,
-            children=tuple(cls.of(child) for child in message.child_queues),
+            children=tuple(cls.from_message(child) for child in message.child_queues),
             maximum={
-                entry.partition_name: Capability.of(
+                entry.partition_name: Capability.from_message(
                     entry.queue_configurations.effective_max_capacity
                 )
                 for entry in message.queue_configurations_map
@@ -307,29 +305,28 @@ class Queue(NamedTuple):
 
 
 class Container(NamedTuple):
-    """A granted container: a share of a node, and the token to start something there."""
+    """An allocated container, with the token to start it."""
 
     id: ContainerId
     node: NodeId
     node_url: str
     capability: Capability
     priority: int
-    request_id: int  # the allocation_request_id of the ask
+    request_id: int  # allocation_request_id
     tags: Tuple[str, ...]
     token: Token
 
     @classmethod
-    def of(cls, message: yarn.Container) -> Container:
-        """From a message."""
+    def from_message(cls, message: yarn.Container) -> Container:
         return cls(
-            ContainerId.of(message.id),
-            NodeId.of(message.node_id),
+            ContainerId.from_message(message.id),
+            NodeId.from_message(message.node_id),
             message.node_http_address,
-            Capability.of(message.resource),
+            Capability.from_message(message.resource),
             message.priority.priority,
             message.allocation_request_id,
             tuple(message.allocation_tags),
-            Token.of(message.container_token),
+            Token.from_message(message.container_token),
         )
 
 
@@ -342,10 +339,9 @@ class ContainerStatus(NamedTuple):
     diagnostics: str
 
     @classmethod
-    def of(cls, message: yarn.ContainerStatus) -> ContainerStatus:
-        """From a message."""
+    def from_message(cls, message: yarn.ContainerStatus) -> ContainerStatus:
         return cls(
-            ContainerId.of(message.container_id),
+            ContainerId.from_message(message.container_id),
             name_of(CONTAINER_STATES, message.state),
             message.exit_status,
             _given(message.diagnostics),
@@ -353,15 +349,14 @@ class ContainerStatus(NamedTuple):
 
 
 def containers_of(messages: Sequence[yarn.Container]) -> List[Container]:
-    """From messages."""
-    return [Container.of(message) for message in messages]
+    return [Container.from_message(message) for message in messages]
 
 
 def _seconds(milliseconds: int) -> float:
-    """Since the epoch; what has not happened is minus one there and nought here."""
+    """Seconds since the epoch; Hadoop's -1 (not yet) becomes 0."""
     return max(0, milliseconds) / 1000
 
 
 def _given(text: str) -> str:
-    """A text; what Hadoop writes where it has none is none."""
+    """The text; Hadoop's N/A becomes empty."""
     return "" if text == "N/A" else text.strip()

@@ -93,7 +93,7 @@ _KILL_POLL_S = 0.2
 
 
 class RmClient:
-    """The ResourceManager's side for clients."""
+    """The ResourceManager's client protocol."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -106,7 +106,7 @@ class RmClient:
         user: Optional[User] = None,
         limits: Limits = Limits(),
     ) -> RmClient:
-        """Of a site; nothing is connected before the first call."""
+        """A client of a site's ResourceManager; connects at the first call."""
         endpoints.refuse_kerberos(conf)
         return cls(
             Service(
@@ -124,7 +124,8 @@ class RmClient:
         """A fresh application id, and the largest container that the cluster grants."""
         answer = self.service.call(NEW_APPLICATION, calls.GetNewApplicationRequest())
         return NewApplication(
-            ApplicationId.of(answer.application_id), Capability.of(answer.maximum_capability)
+            ApplicationId.from_message(answer.application_id),
+            Capability.from_message(answer.maximum_capability),
         )
 
     def submit(self, context: calls.ApplicationSubmissionContext) -> None:
@@ -139,9 +140,9 @@ class RmClient:
         self.service.call(SUBMIT, request)
 
     def report(self, application: ApplicationId) -> AppReport:
-        """Raises :class:`ApplicationNotFound`."""
-        request = calls.GetApplicationReportRequest(application_id=application.message())
-        return AppReport.of(self.service.call(REPORT, request).application_report)
+        """An application's report; raises :class:`ApplicationNotFound`."""
+        request = calls.GetApplicationReportRequest(application_id=application.to_message())
+        return AppReport.from_message(self.service.call(REPORT, request).application_report)
 
     def applications(
         self,
@@ -154,7 +155,7 @@ class RmClient:
         name: Optional[str] = None,
         limit: Optional[int] = None,
     ) -> List[AppReport]:
-        """Those that fit everything given (one of each list), the newest first."""
+        """The applications that match one value of each list given, the newest first."""
         request = calls.GetApplicationsRequest(
             application_types=tuple(types),
             application_states=tuple(number_of(APPLICATION_STATES, state) for state in states),
@@ -166,7 +167,10 @@ class RmClient:
             request = request.replace(name=name)
         if limit is not None:
             request = request.replace(limit=limit)
-        found = [AppReport.of(one) for one in self.service.call(APPLICATIONS, request).applications]
+        found = [
+            AppReport.from_message(one)
+            for one in self.service.call(APPLICATIONS, request).applications
+        ]
         if name is not None:
             found = [one for one in found if one.name == name]  # older ones ignore the field
         return sorted(found, key=lambda one: one.id, reverse=True)
@@ -176,34 +180,36 @@ class RmClient:
     ) -> None:
         """End an application; returns when the ResourceManager has done it."""
         deadline = Deadline(within_s, f"killing {application}")
-        request = calls.KillApplicationRequest(application_id=application.message())
+        request = calls.KillApplicationRequest(application_id=application.to_message())
         if diagnostics:
             request = request.replace(diagnostics=diagnostics)
-        while not self.service.call(KILL, request, within_s=deadline.left()).is_kill_completed:
-            if not deadline.left():
-                raise deadline.passed("the ResourceManager has not finished it")
+        while not self.service.call(KILL, request, within_s=deadline.remaining()).is_kill_completed:
+            if not deadline.remaining():
+                raise deadline.timeout_error("the ResourceManager has not finished it")
             time.sleep(_KILL_POLL_S)
 
     def fail_attempt(self, attempt: AttemptId) -> None:
         """End one attempt; the ResourceManager starts the next, if there may be one."""
-        request = calls.FailApplicationAttemptRequest(application_attempt_id=attempt.message())
+        request = calls.FailApplicationAttemptRequest(application_attempt_id=attempt.to_message())
         self.service.call(FAIL_ATTEMPT, request)
 
     def attempts(self, application: ApplicationId) -> List[AttemptReport]:
         """The attempts of an application, by number."""
-        request = calls.GetApplicationAttemptsRequest(application_id=application.message())
+        request = calls.GetApplicationAttemptsRequest(application_id=application.to_message())
         found = self.service.call(ATTEMPTS, request).application_attempts
-        return sorted((AttemptReport.of(one) for one in found), key=lambda one: one.id)
+        return sorted((AttemptReport.from_message(one) for one in found), key=lambda one: one.id)
 
     def containers(self, attempt: AttemptId) -> List[ContainerReport]:
         """The containers of an attempt that are running (or remembered)."""
-        request = calls.GetContainersRequest(application_attempt_id=attempt.message())
+        request = calls.GetContainersRequest(application_attempt_id=attempt.to_message())
         found = self.service.call(CONTAINERS, request).containers
-        return sorted((ContainerReport.of(one) for one in found), key=lambda one: one.id)
+        return sorted((ContainerReport.from_message(one) for one in found), key=lambda one: one.id)
 
     def signal(self, container: ContainerId, signal: str) -> None:
         """One of :data:`SIGNALS` to a container, by its node's next heartbeat."""
-        request = SignalContainerRequest(container_id=container.message(), command=SIGNALS[signal])
+        request = SignalContainerRequest(
+            container_id=container.to_message(), command=SIGNALS[signal]
+        )
         self.service.call(SIGNAL, request)
 
     # ---------------------------------------------------------------- the cluster
@@ -215,7 +221,7 @@ class RmClient:
             node_states=tuple(number_of(NODE_STATES, state) for state in wanted)
         )
         found = self.service.call(NODES, request).node_reports
-        return sorted((NodeReport.of(one) for one in found), key=lambda one: one.id)
+        return sorted((NodeReport.from_message(one) for one in found), key=lambda one: one.id)
 
     def metrics(self) -> YarnClusterMetrics:
         """How many nodes there are in which state."""
@@ -230,10 +236,10 @@ class RmClient:
             recursive=children,
         )
         answer = self.service.call(QUEUE, request)
-        return Queue.of(answer.queue_info) if answer.queue_info.queue_name else None
+        return Queue.from_message(answer.queue_info) if answer.queue_info.queue_name else None
 
     def queue_acls(self) -> Dict[str, Set[str]]:
-        """What the caller may do, by queue: names of QUEUE_ACLS."""
+        """The caller's permissions by queue: names of QUEUE_ACLS."""
         answer = self.service.call(QUEUE_USER_ACLS, calls.GetQueueUserAclsInfoRequest())
         return {
             entry.queue_name: {name_of(QUEUE_ACLS, acl) for acl in entry.user_acls}
@@ -250,12 +256,12 @@ class RmClient:
         request = calls.GetLabelsToNodesRequest(node_labels=tuple(labels))
         answer = self.service.call(LABELS_TO_NODES, request)
         return {
-            entry.node_labels: [NodeId.of(one) for one in entry.node_id]
+            entry.node_labels: [NodeId.from_message(one) for one in entry.node_id]
             for entry in answer.labels_to_nodes
         }
 
     def resource_types(self) -> List[ResourceType]:
-        """What the cluster counts: memory-mb, vcores, and what the site added."""
+        """The cluster's resource types: memory-mb, vcores, and the site's own."""
         answer = self.service.call(RESOURCE_TYPES, calls.GetAllResourceTypeInfoRequest())
         return [ResourceType(one.name, one.units) for one in answer.resource_type_info]
 

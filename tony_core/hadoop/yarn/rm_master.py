@@ -89,7 +89,7 @@ class Rejected(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """One answer to *allocate*: what is new since the last."""
+    """A response to *allocate*: the changes since the last one."""
 
     command: str  # "", "RESYNC" or "SHUTDOWN"
     allocated: Tuple[Container, ...]
@@ -105,7 +105,7 @@ class Allocation(NamedTuple):
 
 
 class RmMaster:
-    """The ResourceManager's side for the master of one application."""
+    """The ResourceManager's protocol for the master of an application."""
 
     def __init__(self, service: Service, token: Token) -> None:
         self.service = service
@@ -123,7 +123,7 @@ class RmMaster:
         limits: Limits = Limits(),
     ) -> RmMaster:
         """At these addresses (a master's environment does not name them); connects later."""
-        service = Service(found, PROTOCOL, token.message(), allowed=allowed, limits=limits)
+        service = Service(found, PROTOCOL, token.to_message(), allowed=allowed, limits=limits)
         return cls(service, token)
 
     def register(
@@ -135,7 +135,7 @@ class RmMaster:
         constraints: Sequence[PlacementConstraintMapEntry] = (),
         within_s: Optional[float] = None,
     ) -> Registered:
-        """Once for each attempt, and again when the ResourceManager has restarted."""
+        """Register the attempt; again when the ResourceManager has restarted."""
         request = calls.RegisterApplicationMasterRequest(
             host=host,
             rpc_port=port,
@@ -145,7 +145,7 @@ class RmMaster:
         answer = self.service.call(REGISTER, request, within_s=within_s)
         self._response_id = 0
         return Registered(
-            maximum=Capability.of(answer.maximum_capability),
+            maximum=Capability.from_message(answer.maximum_capability),
             queue=answer.queue,
             resource_types=tuple(ResourceType(t.name, t.units) for t in answer.resource_types),
             previous=tuple(containers_of(answer.containers_from_previous_attempts)),
@@ -170,7 +170,7 @@ class RmMaster:
         """
         request = calls.AllocateRequest(
             ask=tuple(resource_requests),
-            release=tuple(one.message() for one in release),
+            release=tuple(one.to_message() for one in release),
             response_id=self._response_id,
             progress=progress,
             scheduling_requests=tuple(scheduling_requests),
@@ -202,9 +202,9 @@ class RmMaster:
             tracking_url=tracking_url,
             final_application_status=number_of(FINAL_STATUSES, status),
         )
-        while not self.service.call(FINISH, request, within_s=deadline.left()).is_unregistered:
-            if not deadline.left():
-                raise deadline.passed("the ResourceManager has not recorded the end")
+        while not self.service.call(FINISH, request, within_s=deadline.remaining()).is_unregistered:
+            if not deadline.remaining():
+                raise deadline.timeout_error("the ResourceManager has not recorded the end")
             time.sleep(_FINISH_POLL_S)
 
     def close(self) -> None:
@@ -214,11 +214,11 @@ class RmMaster:
     def _roll(self, answer: calls.AllocateResponse) -> Optional[Token]:
         if not answer.am_rm_token.identifier:
             return None
-        token = Token.of(answer.am_rm_token)
+        token = Token.from_message(answer.am_rm_token)
         if token == self.token:
             return None
         self.token = token
-        self.service.use(token.message())
+        self.service.use(token.to_message())
         return token
 
 
@@ -226,10 +226,12 @@ def _allocation(answer: calls.AllocateResponse, new_token: Optional[Token]) -> A
     return Allocation(
         command=_COMMANDS.get(answer.a_m_command, str(answer.a_m_command)),
         allocated=tuple(containers_of(answer.allocated_containers)),
-        completed=tuple(ContainerStatus.of(one) for one in answer.completed_container_statuses),
+        completed=tuple(
+            ContainerStatus.from_message(one) for one in answer.completed_container_statuses
+        ),
         previous=tuple(containers_of(answer.containers_from_previous_attempts)),
-        headroom=Capability.of(answer.limit) if answer.has("limit") else None,
-        updated_nodes=tuple(NodeReport.of(one) for one in answer.updated_nodes),
+        headroom=Capability.from_message(answer.limit) if answer.has("limit") else None,
+        updated_nodes=tuple(NodeReport.from_message(one) for one in answer.updated_nodes),
         cluster_nodes=answer.num_cluster_nodes,
         preempted=_preempted(answer.preempt),
         rejected=tuple(
@@ -247,10 +249,10 @@ def _allocation(answer: calls.AllocateResponse, new_token: Optional[Token]) -> A
 
 def _preempted(message: PreemptionMessage) -> Preempted:
     return Preempted(
-        tuple(ContainerId.of(one.id) for one in message.strict_contract.container),
-        tuple(ContainerId.of(one.id) for one in message.contract.container),
+        tuple(ContainerId.from_message(one.id) for one in message.strict_contract.container),
+        tuple(ContainerId.from_message(one.id) for one in message.contract.container),
     )
 
 
 def _node_tokens(messages: Sequence[NMToken]) -> NodeTokens:
-    return {NodeId.of(one.node_id): Token.of(one.token) for one in messages}
+    return {NodeId.from_message(one.node_id): Token.from_message(one.token) for one in messages}

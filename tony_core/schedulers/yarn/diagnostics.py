@@ -17,7 +17,7 @@ import re
 from typing import Collection, Dict, List, Optional
 
 from tony_core.files.location import remedy
-from tony_core.files.webhdfs.answers import parse_denial
+from tony_core.files.webhdfs.responses import parse_access_denial
 
 NEVER_STARTED = -1000
 """YARN's exit status of a container whose files could not be localized."""
@@ -129,7 +129,7 @@ def explain_localization_error(text: str) -> Optional[str]:
     gone = _FILE_GONE.search(text)
     if gone:
         return f"{gone[1]} was removed after the submit: submit again"
-    denied = parse_denial(text)
+    denied = parse_access_denial(text)
     if denied:
         return (
             f"the nodes fetch files as {denied.user}, who has no permission to read"

@@ -58,7 +58,7 @@ class SimpleConstraint(NamedTuple):
     operator: int = _NO_OPERATOR
     partition: str = ""  # within this part of the cluster
 
-    def message(self) -> PlacementConstraint:
+    def to_message(self) -> PlacementConstraint:
         """The constraint as a message."""
         named = [(self.kind, self.key, self.values)] if self.values else []
         if self.partition:
@@ -83,12 +83,12 @@ class CompositeConstraint(NamedTuple):
     kind: int
     parts: Tuple[Constraint, ...]
 
-    def message(self) -> PlacementConstraint:
+    def to_message(self) -> PlacementConstraint:
         """The constraint as a message."""
         return PlacementConstraint(
             composite_constraint=CompositePlacementConstraint(
                 composite_type=self.kind,
-                child_constraints=[part.message() for part in self.parts],
+                child_constraints=[part.to_message() for part in self.parts],
             )
         )
 
@@ -196,7 +196,7 @@ def application_constraints(spec: Optional[str]) -> List[PlacementConstraintMapE
     for placed in parse_placement_spec(spec):
         if placed.tag and placed.constraint is not None:
             entries[placed.tag] = PlacementConstraintMapEntry(
-                allocation_tags=(placed.tag,), placement_constraint=placed.constraint.message()
+                allocation_tags=(placed.tag,), placement_constraint=placed.constraint.to_message()
             )
     return list(entries.values())
 

@@ -48,7 +48,7 @@ class Rm:
         self.requested_at: Optional[float] = None
 
     def report(self, application: ApplicationId) -> AppReport:
-        empty = AppReport.of(ApplicationReport(application_id=application.message()))
+        empty = AppReport.from_message(ApplicationReport(application_id=application.to_message()))
         state = "RUNNING"
         if self.requested_at is not None and self.reacts is not None:
             after, then = self.reacts

@@ -76,7 +76,7 @@ class Rm(RmClient):
     def report(self, application: ApplicationId) -> AppReport:
         self.calls.append("report")
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        empty = AppReport.of(ApplicationReport(application_id=application.message()))
+        empty = AppReport.from_message(ApplicationReport(application_id=application.to_message()))
         return empty._replace(
             state=state,
             user="ada",

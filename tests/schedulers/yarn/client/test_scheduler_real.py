@@ -62,11 +62,11 @@ def hold() -> Iterator[Callable[..., str]]:
         app = client.new_application().id
         client.submit(
             ApplicationSubmissionContext(
-                application_id=app.message(),
+                application_id=app.to_message(),
                 application_name="holds",
                 queue=queue,
-                am_container_spec=Launch(("sleep 300",)).message(),
-                resource=Capability(memory, 1).message(),
+                am_container_spec=Launch(("sleep 300",)).to_message(),
+                resource=Capability(memory, 1).to_message(),
                 max_app_attempts=1,
                 application_type=more.pop("type", "HOLDS"),
                 **more,

@@ -18,7 +18,7 @@ APP = ApplicationId.parse("application_1700000000000_0042")
 
 
 def report(state: str = "RUNNING", final: str = "UNDEFINED", **more: Any) -> AppReport:
-    empty = AppReport.of(ApplicationReport(application_id=APP.message()))
+    empty = AppReport.from_message(ApplicationReport(application_id=APP.to_message()))
     return empty._replace(
         name="mnist",
         user="ada",

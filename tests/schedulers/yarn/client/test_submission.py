@@ -48,7 +48,7 @@ def made(job: Job, *artifacts: Artifact, **visibility: str) -> AppRequest:
 
 def sent(request: AppRequest) -> ApplicationSubmissionContext:
     """As it arrives."""
-    message = request.message({"tony.secret": b"hush"})
+    message = request.to_message({"tony.secret": b"hush"})
     return ApplicationSubmissionContext.decode(message.encode())
 
 
@@ -118,7 +118,7 @@ def test_everything_that_a_dry_run_shows() -> None:
 
 def test_the_same_is_sent() -> None:
     context = sent(made(FULL))
-    assert ApplicationId.of(context.application_id) == APP
+    assert ApplicationId.from_message(context.application_id) == APP
     assert (context.application_name, context.queue) == ("mnist", "ml")
     assert (context.application_type, context.max_app_attempts) == ("TONY", 3)
     assert context.keep_containers_across_application_attempts
@@ -131,7 +131,7 @@ def test_the_same_is_sent() -> None:
     (wanted,) = context.am_container_resource_request
     assert (wanted.resource_name, wanted.num_containers, wanted.relax_locality) == ("*", 1, True)
     assert wanted.node_label_expression == "gpu"
-    assert Capability.of(wanted.capability) == Capability(1024, 2, {GPU: 1, "fpga": 1})
+    assert Capability.from_message(wanted.capability) == Capability(1024, 2, {GPU: 1, "fpga": 1})
     # Said in full: what is left out has a default here, and none at a ResourceManager.
     logs = context.log_aggregation_context
     assert logs.encode().startswith(b"\x0a\x02.*\x12\x00")

@@ -182,7 +182,7 @@ def test_another_size_has_a_key_of_its_own() -> None:
     requests.request(wanted(1, resources=LARGE))
     model.hear(requests.next_update(nodes(1), 0.0))
     (key,) = model.outstanding()
-    assert model.sizes[key] == Capability(1024, 1, {"yarn.io/gpu": 1}).message()
+    assert model.sizes[key] == Capability(1024, 1, {"yarn.io/gpu": 1}).to_message()
     assert len({priority for priority, _ in model.owed}) == 2
 
 
@@ -393,7 +393,7 @@ class World(RuleBasedStateMachine):
         where = (want.role, want.wanted.session)
         assert self.wanted[where] > 0
         self.wanted[where] -= 1
-        assert want.need.message() == self.model.sizes[key]
+        assert want.need.to_message() == self.model.sizes[key]
 
     @rule()
     def restart(self) -> None:

@@ -199,13 +199,13 @@ def test_why_a_master_is_not_wanted_any_more(state: str, attempt: int, expected:
     from tony_core.hadoop.yarn.records import APPLICATION_STATES, number_of
 
     message = ApplicationReport(
-        application_id=APP.message(),
+        application_id=APP.to_message(),
         diagnostics="enough",
         yarn_application_state=number_of(APPLICATION_STATES, state),
-        current_application_attempt_id=AttemptId(APP, attempt).message(),
+        current_application_attempt_id=AttemptId(APP, attempt).to_message(),
     )
     script = Script([error(AttemptNotFound)])
-    made(script, report=lambda: AppReport.of(message)).turn()
+    made(script, report=lambda: AppReport.from_message(message)).turn()
     assert script.heard == [expected]
 
 

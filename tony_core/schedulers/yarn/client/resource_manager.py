@@ -90,7 +90,7 @@ class RpcResourceManager:
         return read_limits(self._client, self._conf, job, self._user)
 
     def submit(self, request: AppRequest, secrets: Mapping[str, bytes]) -> None:
-        self._client.submit(request.message(secrets))
+        self._client.submit(request.to_message(secrets))
 
     def report(self, application: ApplicationId) -> AppReport:
         return self._client.report(application)

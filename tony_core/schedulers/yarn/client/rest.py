@@ -116,8 +116,8 @@ class RestResourceManager:
             state = self._call("PUT", f"apps/{application}/state", wanted).get("state")
             if state in ("KILLED", "FAILED", "FINISHED"):
                 return
-            if not deadline.left():
-                raise deadline.passed("the ResourceManager has not finished it")
+            if not deadline.remaining():
+                raise deadline.timeout_error("the ResourceManager has not finished it")
             time.sleep(PAUSE_S)
 
     def signal(self, container: ContainerId, signal: str) -> None:
@@ -146,8 +146,8 @@ class RestResourceManager:
                 except Unreachable as error:
                     problems[f"{url}: {error}"] = None
                     self._current = (self._current + 1) % len(self._urls)
-            if deadline.left() <= PAUSE_S:
-                raise deadline.passed("; ".join(problems))
+            if deadline.remaining() <= PAUSE_S:
+                raise deadline.timeout_error("; ".join(problems))
             time.sleep(PAUSE_S)
 
     def _request(

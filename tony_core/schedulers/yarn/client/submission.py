@@ -100,24 +100,24 @@ class AppRequest(NamedTuple):
             modify_acl=self.modify_acl,
         )
 
-    def message(self, secrets: Mapping[str, bytes]) -> ApplicationSubmissionContext:
+    def to_message(self, secrets: Mapping[str, bytes]) -> ApplicationSubmissionContext:
         """The request as a message of RPC."""
         request = ResourceRequest(
             priority=Priority(priority=0),
             resource_name=_ANYWHERE,
-            capability=self.resources.message(),
+            capability=self.resources.to_message(),
             num_containers=1,
             relax_locality=True,
         )
         if self.master_label:
             request = request.replace(node_label_expression=self.master_label)
         context = ApplicationSubmissionContext(
-            application_id=self.app_id.message(),
+            application_id=self.app_id.to_message(),
             application_name=self.name,
             queue=self.queue,
-            am_container_spec=self.launch(Credentials(secrets=secrets)).message(),
+            am_container_spec=self.launch(Credentials(secrets=secrets)).to_message(),
             max_app_attempts=self.max_attempts,
-            resource=self.resources.message(),
+            resource=self.resources.to_message(),
             application_type=self.type,
             keep_containers_across_application_attempts=True,
             application_tags=self.tags,

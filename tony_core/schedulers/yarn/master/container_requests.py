@@ -392,7 +392,7 @@ def _resource_request(
     message = ResourceRequest(
         priority=Priority(priority=request.priority),
         resource_name=place,
-        capability=request.need.message(),
+        capability=request.need.to_message(),
         num_containers=count,
         relax_locality=True,
         allocation_request_id=request.request_id,
@@ -407,10 +407,10 @@ def _scheduling_request(request: OutstandingRequest) -> SchedulingRequest:
         execution_type=ExecutionTypeRequest(execution_type=1, enforce_execution_type=True),
         allocation_tags=request.tags,
         resource_sizing=ResourceSizing(
-            num_allocations=request.missing, resources=request.need.message()
+            num_allocations=request.missing, resources=request.need.to_message()
         ),
     )
     constraint = add_node_label(request.constraint, request.wanted.node_label)
     if constraint is None:
         return message
-    return message.replace(placement_constraint=constraint.message())
+    return message.replace(placement_constraint=constraint.to_message())

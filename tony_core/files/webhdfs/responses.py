@@ -1,4 +1,4 @@
-"""What servers of HDFS send: status, listings and refusals, checked and translated.
+"""Parses what servers of HDFS send: status, listings and exceptions.
 
 A server refuses with the name of a Java class and a message. The table maps the names once to
 Python's errors; an unknown one is an input/output error with name and message in its text. A
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 _SECURE = (
-    "the cluster wants to know for sure who asks (Kerberos, or a delegation token that is "
+    "the cluster requires authentication (Kerberos, or a delegation token that is "
     "still valid), and secure clusters are not supported yet"
 )
 _SAFE_MODE = (
@@ -29,7 +29,7 @@ _LOST = "no DataNode that has the data is up: ask the administrator"
 _BUSY = "another program writes this file just now"
 
 NO_NODE = ("Failed to find datanode", "No active nodes contain this block")
-"""What a NameNode says that can lead to no DataNode, or to none but those that were excluded."""
+"""A NameNode's messages when no DataNode is left beside the excluded ones."""
 
 _KNOWN: Dict[str, Tuple[int, str]] = {
     "FileNotFoundException": (errno.ENOENT, ""),
@@ -67,11 +67,11 @@ _BY_TEXT: Tuple[Tuple[str, int, str], ...] = (
     ("Could not obtain block", errno.EIO, _LOST),
     (NO_NODE[1], errno.EIO, _LOST),
 )
-"""Some reasons are in the message alone, under a class that says nothing."""
+"""Reasons that only the message tells: the class is a general one."""
 
 
-class Refusal(NamedTuple):
-    """An answer that is no success."""
+class RemoteException(NamedTuple):
+    """The exception in an unsuccessful response."""
 
     name: str  # of the Java class, without its package; empty: the answer is not WebHDFS's
     text: str
@@ -79,22 +79,22 @@ class Refusal(NamedTuple):
     status: int
 
 
-def parse_refusal(status: int, body: bytes, server: str) -> Refusal:
-    """The exception in an answer, or what else an answer of this status stands for."""
+def parse_remote_exception(status: int, body: bytes, server: str) -> RemoteException:
+    """Parse the exception in a response; one is made up for a response without."""
     try:
         found = json.loads(body)["RemoteException"]
         remote = str(found.get("javaClassName") or found["exception"])
-        return Refusal(
+        return RemoteException(
             _short(remote), _message(remote, str(found.get("message") or "")), server, status
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
     if 300 <= status < 400:
-        return Refusal("", f"a redirect ({status}), which is not followed", server, status)
+        return RemoteException("", f"a redirect ({status}), which is not followed", server, status)
     if status == 401:
-        return Refusal("AuthenticationException", "401, without a reason", server, status)
+        return RemoteException("AuthenticationException", "401, without a reason", server, status)
     text = f"an answer of status {status} that is not WebHDFS's"
-    return Refusal("", text, server, status)
+    return RemoteException("", text, server, status)
 
 
 def _short(remote: str) -> str:
@@ -109,8 +109,8 @@ def _message(remote: str, text: str) -> str:
     return message[len(remote) + 2 :] if message.startswith(remote + ": ") else message
 
 
-def translate_refusal(refusal: Refusal, path: str, user: str) -> OSError:
-    """A refusal as Python's error, with whose fault it is and what to do."""
+def translate_remote_exception(refusal: RemoteException, path: str, user: str) -> OSError:
+    """Translate an exception into an OSError that says what to do."""
     name, text, server, _ = refusal
     code, advice = _KNOWN.get(name, (errno.EIO, ""))
     for part, other, hint in _BY_TEXT:
@@ -130,8 +130,8 @@ def translate_refusal(refusal: Refusal, path: str, user: str) -> OSError:
     return OSError(code, "; ".join(words), path)
 
 
-class Denial(NamedTuple):
-    """A refused access. ``path`` is where: the thing itself or a folder above it."""
+class AccessDenial(NamedTuple):
+    """A permission that a user lacks on ``path``: the requested path, or a folder above it."""
 
     user: str
     access: str
@@ -146,17 +146,17 @@ _DENIAL = re.compile(
 )
 
 
-def parse_denial(text: str) -> Optional[Denial]:
-    """The refused access that a NameNode's message describes, if it describes one."""
+def parse_access_denial(text: str) -> Optional[AccessDenial]:
+    """Parse the missing permission in a NameNode's message; None if it names none."""
     found = _DENIAL.search(text)
-    return Denial(**found.groupdict()) if found else None
+    return AccessDenial(**found.groupdict()) if found else None
 
 
 # ------------------------------------------------------------------ status and listings
 
 
-class Status(NamedTuple):
-    """What a path is."""
+class FileStatus(NamedTuple):
+    """The status of a file or folder."""
 
     is_dir: bool
     size: int
@@ -165,16 +165,16 @@ class Status(NamedTuple):
     mode: Optional[int] = None  # permission bits
 
 
-class Page(NamedTuple):
-    """Part of a listing."""
+class ListingPage(NamedTuple):
+    """One page of a listing."""
 
-    entries: List[Status]
+    entries: List[FileStatus]
     complete: bool
 
 
 @contextmanager
-def understood(path: str) -> Iterator[None]:
-    """Raise one error for whatever an answer of no WebHDFS leads to."""
+def translate_parse_errors(path: str) -> Iterator[None]:
+    """Turn the errors of parsing a response into one OSError."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
@@ -183,15 +183,15 @@ def understood(path: str) -> Iterator[None]:
 
 
 def parse_json(body: bytes) -> Any:
-    """The value of a JSON body; ValueError for anything else."""
+    """Parse a JSON body; raises ValueError."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
         raise ValueError("no JSON") from None
 
 
-def parse_status(found: Dict[str, Any]) -> Status:
-    """One ``FileStatus``."""
+def parse_status(found: Dict[str, Any]) -> FileStatus:
+    """Parse a ``FileStatus``."""
     mode = int(found["permission"], 8) if "permission" in found else None
     size, name = int(found["length"]), found.get("pathSuffix", "")
     if size < 0:
@@ -199,12 +199,14 @@ def parse_status(found: Dict[str, Any]) -> Status:
     if not isinstance(name, str) or name in (".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"{name!r} is no name of a file or folder")
     name.encode()  # ValueError for half a surrogate
-    return Status(found["type"] == "DIRECTORY", size, int(found["modificationTime"]), name, mode)
+    return FileStatus(
+        found["type"] == "DIRECTORY", size, int(found["modificationTime"]), name, mode
+    )
 
 
-def parse_page(answer: Dict[str, Any]) -> Page:
-    """The answer of LISTSTATUS_BATCH, or of LISTSTATUS."""
-    listing = answer.get("DirectoryListing", {})
-    listed = (listing.get("partialListing") or answer)["FileStatuses"]["FileStatus"]
+def parse_listing(response: Dict[str, Any]) -> ListingPage:
+    """Parse the response of LISTSTATUS_BATCH, or of LISTSTATUS."""
+    listing = response.get("DirectoryListing", {})
+    listed = (listing.get("partialListing") or response)["FileStatuses"]["FileStatus"]
     entries = [parse_status(one) for one in listed]
-    return Page(entries, not entries or not listing.get("remainingEntries"))
+    return ListingPage(entries, not entries or not listing.get("remainingEntries"))
