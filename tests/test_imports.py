@@ -47,15 +47,15 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     # Of hadoop: where the NameNodes are, by the site files.
     "tony_core.files": ("tony_core.hadoop",),
     "tony_core.hadoop": ("tony_core.version",),
-    "tony_core.bundle": ("tony_core.bundle.unpack", "tony_core.bundle.jobfolder", *_BOTTOM),
+    "tony_core.bundle": ("tony_core.bundle.localization", "tony_core.bundle.jobfolder", *_BOTTOM),
     # What was bundled is unpacked on the nodes: one of two ways from there into the bundle.
-    "tony_core.bundle.unpack": ("tony_core.bundle", *_BOTTOM),
+    "tony_core.bundle.localization": ("tony_core.bundle", *_BOTTOM),
     # The master removes the job folder at the job's end; so does who ends a job without one.
     "tony_core.bundle.jobfolder": ("tony_core.bundle", *_BOTTOM),
     "tony_core.history": _BOTTOM,
     "tony_core.schedulers": (
         "tony_core.bundle.jobfolder",
-        "tony_core.bundle.unpack",
+        "tony_core.bundle.localization",
         *_BOTTOM,
     ),
     "tony_core.view": ("tony_core.schedulers", "tony_core.jsontext"),
@@ -68,7 +68,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.view",
         "tony_core.schedulers",
         "tony_core.bundle.jobfolder",
-        "tony_core.bundle.unpack",
+        "tony_core.bundle.localization",
         "tony_core.frameworks",
         "tony_core.history",
         "tony_core.protocol",

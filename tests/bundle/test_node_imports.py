@@ -16,14 +16,14 @@ PROGRAM = """
 import json, os, sys
 runtime, root, app_id = sys.argv[1:]
 sys.path.insert(0, runtime)
-from tony_core.bundle import jobfolder, unpack
+from tony_core.bundle import jobfolder, localization
 from tony_core.bundle.local import garbage
 from tony_core.files.artifact import Artifact
 from tony_core.files.registry import filesystem
 folder = jobfolder.path(root, app_id)
 files = filesystem(folder)
 items = [Artifact.from_json(i) for i in json.loads(files.get(folder + "/artifacts.json"))]
-paths = {item.name: unpack.localize(item, root) for item in items}
+paths = {item.name: localization.localize(item, root) for item in items}
 assert sorted(os.listdir(paths["d"])) == ["x"], paths
 jobfolder.remove(root, app_id)
 files.put(root + "/written", b"x")

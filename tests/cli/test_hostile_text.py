@@ -16,7 +16,7 @@ from rich.console import Console
 from tests.cli.conftest import Tony
 from tests.client.scripted import APP, PageServer, Scripted, event, status, task
 from tests.fuzzing import fuzz
-from tony_core.cli import failures, live, output
+from tony_core.cli import errors, live, output
 from tony_core.client.merge import from_page
 from tony_core.history.store import HistoryWriter, encode
 from tony_core.schedulers.port import AppState, SchedulerError
@@ -88,7 +88,7 @@ def test_json_is_exact(tony: Tony, evil: Scripted) -> None:
 def test_errors_and_their_tracebacks(capsys: pytest.CaptureFixture[str]) -> None:
     for debug in (False, True):
         for error in (SchedulerError(EVIL), ValueError(EVIL), FileNotFoundError(2, EVIL, EVIL)):
-            assert failures.report_error(error, debug)
+            assert errors.report_error(error, debug)
             shown = capsys.readouterr().err
             assert_tame(shown)
             assert "evil" not in shown and "ev\\x1b]0;pwned\\x07il" in shown

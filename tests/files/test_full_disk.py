@@ -16,7 +16,7 @@ from tests.job.loading import load
 from tests.second_user import needs_root
 from tony_core.bundle.client import contents, planning, staging
 from tony_core.bundle.client.staging_errors import StagingError
-from tony_core.cli.failures import report_error
+from tony_core.cli.errors import report_error
 from tony_core.client import tlskey
 from tony_core.schedulers.local import host_checks
 

@@ -9,8 +9,7 @@ import pytest
 from tests.frameworks.gangs import job
 from tony_core.client.submission import load
 from tony_core.frameworks import find_framework
-from tony_core.frameworks.base import Framework, TaskRestart
-from tony_core.frameworks.validation import refuse_task_restart
+from tony_core.frameworks.base import Framework, TaskRestart, refuse_task_restart
 from tony_core.job.load import JobArguments
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Mode, RestartScope, Tracking

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from tony_azkaban import attempt, cancellation
 from tony_azkaban.execution import Execution
 from tony_azkaban.site import Site
-from tony_core.cli import failures
+from tony_core.cli import errors
 from tony_core.cli.interrupts import Interrupts
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import (
@@ -91,7 +91,7 @@ try:
         )
         code = made.run([])
 except BaseException as error:
-    code = failures.report_error(error, False)
+    code = errors.report_error(error, False)
 print("asked", len(asked))
 sys.exit(code)
 """

@@ -30,17 +30,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 def _run_reporting(arguments: List[str]) -> int:
     debug = DEBUG in arguments or bool(os.environ.get("TONY_DEBUG"))
-    from tony_core.cli import failures
+    from tony_core.cli import errors
 
     try:
         return _run(arguments)
     except BaseException as error:
-        code = failures.report_error(error, debug)
+        code = errors.report_error(error, debug)
         if code is None:
             raise
         return code
     finally:
-        failures.flush()
+        errors.flush()
 
 
 def _prepare_streams() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from tony_core.frameworks import validation
 from tony_core.frameworks.base import (
     Framework,
     Gang,
@@ -22,6 +21,7 @@ from tony_core.frameworks.base import (
     Service,
     ServiceContext,
     ranks,
+    require_gang,
 )
 from tony_core.frameworks.horovod_service import RendezvousService
 from tony_core.job.spec import Job
@@ -50,7 +50,7 @@ class Horovod(Framework):
 
     def validate(self, job: Job) -> List[Problem]:
         """Check that all ranks start together: hvd.init() waits for every one."""
-        return validation.require_gang(
+        return require_gang(
             job, "Horovod", "for hvd.init() waits for every one", "Horovod has one rank 0"
         )
 

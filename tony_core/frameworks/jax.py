@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks import validation
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, require_gang
 from tony_core.job.spec import Job
 
 
@@ -24,9 +23,7 @@ class Jax(Framework):
 
     def validate(self, job: Job) -> List[Problem]:
         """All processes must come together, and one must be the coordinator."""
-        return validation.require_gang(
-            job, "JAX", "and the coordinator's address", "JAX has one coordinator"
-        )
+        return require_gang(job, "JAX", "and the coordinator's address", "JAX has one coordinator")
 
     def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:
         """What ``tony.jax_initialize()`` reads; a role that does not train gets nothing."""

@@ -12,8 +12,16 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks import validation
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, trains
+from tony_core.frameworks.base import (
+    Framework,
+    Gang,
+    Peer,
+    Problem,
+    rank_of,
+    ranks,
+    require_gang,
+    trains,
+)
 from tony_core.job.spec import Job
 
 _MACHINES = "lightgbm_machines"
@@ -31,7 +39,7 @@ class LightGbm(Framework):
 
     def validate(self, job: Job) -> List[Problem]:
         """All workers must come together; each connects to every other."""
-        problems = validation.require_gang(
+        problems = require_gang(
             job, "LightGBM", "and the address of every one", "there is one rank 0"
         )
         workers = sum(role.instances for role in job.roles if trains(role))

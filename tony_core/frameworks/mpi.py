@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Tuple
 
-from tony_core.frameworks import validation
 from tony_core.frameworks.base import (
     Framework,
     Gang,
@@ -21,6 +20,8 @@ from tony_core.frameworks.base import (
     Problem,
     Service,
     ServiceContext,
+    refuse_elastic,
+    require_gang,
     trains,
 )
 from tony_core.frameworks.pmi_service import PmiService
@@ -35,10 +36,8 @@ class Mpi(Framework):
     def validate(self, job: Job) -> List[Problem]:
         """Check that all ranks start together: MPI_Init waits for every one."""
         return [
-            *validation.require_gang(
-                job, "MPI", "for MPI_Init waits for every one", "MPI has one rank 0"
-            ),
-            *validation.refuse_elastic(job, "the ranks of MPI are known before any of them begins"),
+            *require_gang(job, "MPI", "for MPI_Init waits for every one", "MPI has one rank 0"),
+            *refuse_elastic(job, "the ranks of MPI are known before any of them begins"),
         ]
 
     def __init__(self) -> None:

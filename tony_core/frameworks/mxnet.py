@@ -16,8 +16,15 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Optional
 
-from tony_core.frameworks import validation
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, TaskRestart
+from tony_core.frameworks.base import (
+    Framework,
+    Gang,
+    Peer,
+    Problem,
+    TaskRestart,
+    refuse_fcfs,
+    refuse_several,
+)
 from tony_core.job.spec import Job, Role, Tracking
 
 _ROLES = ("scheduler", "server", "worker")
@@ -32,9 +39,9 @@ class MxNet(Framework):
     def validate(self, job: Job) -> List[Problem]:
         """Refuse jobs in which some of them would wait for ever."""
         return [
-            *validation.refuse_fcfs(job, "MXNet", "and the scheduler's address"),
+            *refuse_fcfs(job, "MXNet", "and the scheduler's address"),
             *_missing(job),
-            *validation.refuse_several(job, "scheduler", "MXNet has one"),
+            *refuse_several(job, "scheduler", "MXNet has one"),
             *_ignored(job),
             *_staged(job),
         ]

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks import validation
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, require_gang
 from tony_core.job.spec import Job
 
 
@@ -24,9 +23,7 @@ class PyTorch(Framework):
 
     def validate(self, job: Job) -> List[Problem]:
         """All ranks must come together, and there must be one."""
-        return validation.require_gang(
-            job, "PyTorch", "and rank 0's address", "PyTorch has one rank 0"
-        )
+        return require_gang(job, "PyTorch", "and rank 0's address", "PyTorch has one rank 0")
 
     def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:
         """What ``init_process_group()`` and torchrun read."""

@@ -12,8 +12,16 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks import validation
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, trains
+from tony_core.frameworks.base import (
+    Framework,
+    Gang,
+    Peer,
+    Problem,
+    rank_of,
+    ranks,
+    require_gang,
+    trains,
+)
 from tony_core.job.spec import Job
 
 # Of a container: Ray's own processes need some hundred MB, and refuse a smaller object store.
@@ -29,7 +37,7 @@ class Ray(Framework):
 
     def validate(self, job: Job) -> List[Problem]:
         """All nodes must come together, one of them the head, each with room for Ray itself."""
-        problems = validation.require_gang(job, "Ray", "and the head's address", "Ray has one head")
+        problems = require_gang(job, "Ray", "and the head's address", "Ray has one head")
         names = {role.name for role in job.roles}
         if "head" in names and "chief" not in names:
             problems.append(

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from typing import Dict, List, Optional
 
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, TaskRestart
-from tony_core.frameworks.validation import refuse_several
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem, TaskRestart, refuse_several
 from tony_core.job.spec import Job, Mode, Role, Tracking
 
 _CLUSTER = "tf_cluster"

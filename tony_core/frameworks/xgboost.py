@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks import validation
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks
+from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, require_gang
 from tony_core.job.spec import Job
 
 
@@ -26,9 +25,7 @@ class XGBoost(Framework):
 
     def validate(self, job: Job) -> List[Problem]:
         """All workers must come together, and one must run the tracker."""
-        return validation.require_gang(
-            job, "XGBoost", "and the tracker's address", "XGBoost has one tracker"
-        )
+        return require_gang(job, "XGBoost", "and the tracker's address", "XGBoost has one tracker")
 
     def environment(self, gang: Gang, peer: Peer) -> Dict[str, str]:
         """What ``tony.xgboost_communicator()`` reads; a role that does not train gets nothing."""

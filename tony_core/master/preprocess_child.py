@@ -131,7 +131,7 @@ def lay_out(
     """Lay out the working folder as a task has it: the source's content, links to the rest."""
     if not artifacts:
         return
-    from tony_core.bundle.unpack import localize
+    from tony_core.bundle.localization import localize
     from tony_core.files.artifact import Artifact, Use
 
     for data in artifacts:

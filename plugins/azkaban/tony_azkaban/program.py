@@ -19,7 +19,7 @@ from tony_azkaban.attempt import Attempt
 from tony_azkaban.folder import replace_links
 from tony_azkaban.java_properties import PropertiesError
 from tony_azkaban.java_properties import load as load_properties
-from tony_core.cli import failures
+from tony_core.cli import errors
 from tony_core.cli.interrupts import Interrupts
 from tony_core.cli.output import line
 from tony_core.client.errors import UsageError
@@ -43,12 +43,12 @@ def main(home: Optional[str] = None) -> int:
     except BaseException as error:
         if isinstance(error, JobError):
             error = translation.with_properties(error)
-        code = failures.report_error(error, bool(os.environ.get("TONY_DEBUG")))
+        code = errors.report_error(error, bool(os.environ.get("TONY_DEBUG")))
         if code is None:
             raise
         return code
     finally:
-        failures.flush()
+        errors.flush()
 
 
 def _run(home: Optional[str], interrupts: Interrupts) -> int:

@@ -11,7 +11,7 @@ import time
 from typing import Callable, Dict
 
 from tests.bundle.jobs import job, ref
-from tony_core.bundle import archive, jobfolder, unpack
+from tony_core.bundle import archive, jobfolder, localization
 from tony_core.bundle.client import planning, staging
 from tony_core.bundle.local import garbage
 from tony_core.bundle.local.store import Store
@@ -29,7 +29,7 @@ def submits(root: str, source: str, seconds: str, name: str) -> None:
         artifacts = staging.stage(plan, root, app_id, what, b"s")
         for _ in range(3):
             for item in artifacts:
-                path = unpack.localize(item, root)
+                path = localization.localize(item, root)
                 names = os.listdir(path)
                 if item.name in ("tony-src", "data"):
                     assert len(names) == expected, (item.name, names)
@@ -81,7 +81,7 @@ def stalls(root: str, source: str, where: str) -> None:
     if where == "unpacking":
         archive.extract = stop  # type: ignore[assignment]
         for item in artifacts:
-            unpack.localize(item, root)
+            localization.localize(item, root)
     stop()
 
 

@@ -21,8 +21,8 @@ from tony_core.bundle.client.pythons import Python
 from tony_core.bundle.client.staging_errors import StagingError, staging_error
 from tony_core.bundle.client.tree import Changed
 from tony_core.bundle.local.store import Store
+from tony_core.bundle.localization import remote_digest
 from tony_core.bundle.remote.store import RemoteStore, Staged
-from tony_core.bundle.unpack import remote_digest
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, local_path, masked, scheme_of
 from tony_core.files.port import FileSystem

@@ -386,8 +386,8 @@ def localize(
 ) -> None:
     """Link the artifacts into the working folder: what is on this machine as it is.
 
-    Archives and remote files are unpacked once for all containers, by
-    :mod:`tony_core.bundle.unpack` in a child process, so that the shim does not keep its code.
+    :mod:`tony_core.bundle.localization` unpacks archives and fetches remote files once for all
+    containers, in a child process, so that the shim does not keep its code.
     ``artifacts`` are ``Artifact.to_json()``; ``root`` is the store's; ``archives``: the megabytes
     and members that an archive may unpack to.
     """
@@ -433,7 +433,7 @@ def _unpack_in_child(item: Mapping[str, Any], root: str, archives: Sequence[int]
 
 
 def _unpack(item: Mapping[str, Any], root: str, archives: Sequence[int]) -> str:
-    from tony_core.bundle import unpack
+    from tony_core.bundle import localization
     from tony_core.files.artifact import Artifact
 
-    return unpack.localize(Artifact.from_json(item), root, unpack.Limits.of(*archives))
+    return localization.localize(Artifact.from_json(item), root, localization.Limits.of(*archives))

@@ -13,11 +13,11 @@ import pytest
 
 from tests.bundle.conftest import Site
 from tests.bundle.jobs import job, ref
-from tony_core.bundle import archive, unpack
+from tony_core.bundle import archive, localization
 from tony_core.bundle.archive_streams import Limits
 from tony_core.bundle.client import planning, staging
 from tony_core.bundle.local import garbage
-from tony_core.bundle.unpack import UnpackError, localize
+from tony_core.bundle.localization import LocalizationError, localize
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.files.durable import locked
 
@@ -78,7 +78,7 @@ def test_a_job_bounds_what_an_archive_may_hold_on_both_sides(tmp_path: Path, dat
     (problem,) = planning.plan(tight, str(root)).errors
     assert "more than 1 members (see tony.containers.archive-max-members)" in str(problem)
     item = staged(root, ref(data, "d", archive=True))["d"]
-    with pytest.raises(UnpackError, match="more than 1 members"):
+    with pytest.raises(LocalizationError, match="more than 1 members"):
         localize(item, str(root), Limits(members=1))
     assert not os.path.exists(os.path.join(os.path.dirname(item.uri), "unpacked"))
     assert os.listdir(os.path.join(root, "store", "tmp")) == []
@@ -103,9 +103,9 @@ def test_too_long_a_wait_is_an_error(
 ) -> None:
     root = tmp_path / "root"
     item = staged(root, ref(data, "d", archive=True))["d"]
-    monkeypatch.setattr(unpack, "WAIT_S", 0.1)
+    monkeypatch.setattr(localization, "WAIT_S", 0.1)
     held = locked(os.path.join(os.path.dirname(item.uri), "unpack.lock"), True, 1)
-    with held, pytest.raises(UnpackError, match="another process was not done"):
+    with held, pytest.raises(LocalizationError, match="another process was not done"):
         localize(item, str(root))
 
 
@@ -122,25 +122,25 @@ def test_a_remote_archive_is_fetched_once_and_leased(tmp_path: Path, data: Path,
     url = web.put("d.tgz", data.read_bytes(), mtime=2000)
     what = job(files=(ref(url, "d", archive=True),))
     newer = planning.plan(what, str(root)).artifacts[-1]
-    assert unpack.remote_digest(newer) != unpack.remote_digest(item)
+    assert localization.remote_digest(newer) != localization.remote_digest(item)
 
 
 def test_a_remote_file_that_changed_since_is_refused(tmp_path: Path, web: Site) -> None:
     root = tmp_path / "root"
     item = staged(root, ref(web.put("f", b"12345")))["f"]
     web.put("f", b"123")
-    with pytest.raises(UnpackError, match="has 3 bytes, but had 5"):
+    with pytest.raises(LocalizationError, match="has 3 bytes, but had 5"):
         localize(item, str(root))
     assert os.listdir(root / "store" / "tmp") == []
 
 
 def test_what_went_away_is_named_without_its_password(tmp_path: Path) -> None:
     item = Artifact("d", Use.RESOURCE, Kind.FILE, "http://u:pw@h/d", "http://u:pw@127.0.0.1:1/d")
-    with pytest.raises(UnpackError, match=r"d \(http://\*\*\*\*@h/d\)") as caught:
+    with pytest.raises(LocalizationError, match=r"d \(http://\*\*\*\*@h/d\)") as caught:
         localize(item, str(tmp_path / "root"))
     assert "pw" not in str(caught.value)
     gone = Artifact("d", Use.RESOURCE, Kind.FILE, "d", str(tmp_path / "gone"))
-    with pytest.raises(UnpackError, match="cannot be localized"):
+    with pytest.raises(LocalizationError, match="cannot be localized"):
         localize(gone, str(tmp_path / "root"))
 
 
@@ -150,7 +150,7 @@ def test_a_damaged_staged_archive_is_reported_with_its_mend(tmp_path: Path, data
     content = Path(item.uri)
     content.chmod(0o600)
     content.write_bytes(content.read_bytes()[:-20])
-    with pytest.raises(UnpackError) as caught:
+    with pytest.raises(LocalizationError) as caught:
         localize(item, str(root))
     message = str(caught.value)
     assert message.startswith(f"d: the copy that was staged of {data} is damaged or cut short")
@@ -164,5 +164,5 @@ def test_a_damaged_staged_archive_is_reported_with_its_mend(tmp_path: Path, data
 def test_a_bad_remote_archive_is_reported(tmp_path: Path, web: Site) -> None:
     root = tmp_path / "root"
     item = staged(root, ref(web.put("f.zip", b"no zip"), "f", archive=True))["f"]
-    with pytest.raises(UnpackError, match=r"f \(http.*f.zip\): is not an archive"):
+    with pytest.raises(LocalizationError, match=r"f \(http.*f.zip\): is not an archive"):
         localize(item, str(root))

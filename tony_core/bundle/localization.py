@@ -27,12 +27,12 @@ from tony_core.files.durable import locked, sync_tree
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.files.registry import filesystem
 
-__all__ = ["Limits", "UnpackError", "localize", "remote_digest", "unpacked"]
+__all__ = ["Limits", "LocalizationError", "localize", "remote_digest", "unpacked"]
 
 WAIT_S = 1800.0  # for another process that unpacks or fetches the same thing
 
 
-class UnpackError(Exception):
+class LocalizationError(Exception):
     """An artifact cannot be localized; the message says which and why."""
 
 
@@ -57,9 +57,9 @@ def localize(artifact: Artifact, root: str, limits: Limits = Limits()) -> str:
                 f"{artifact.name}: the copy that was staged of {masked(artifact.source)} {error}:"
                 f" remove the folder {os.path.dirname(path)} and submit again"
             )
-        raise UnpackError(message) from error
+        raise LocalizationError(message) from error
     except OSError as error:
-        raise UnpackError(
+        raise LocalizationError(
             f"{artifact.name} ({masked(artifact.source)}) cannot be localized: {error}"
         ) from error
     return path
