@@ -184,4 +184,7 @@ def test_the_machine_is_restarted_under_a_job(
         held = Ledger(wreck.home.ledger).change().held.values()
         assert {item.owner.boot for item in held} == {boot.read_text().strip()}
         assert power_cut(tmp_path) >= 7
+    until(lambda: wreck.status().state.ended, "the end")
+    assert os.path.exists(wreck.folder.secret), "a look removes nothing"
+    assert list(wreck.scheduler.cleaner.collect_garbage(3600.0)) == []
     wreck.ends(AppState.FAILED, "the machine was restarted while it ran")
