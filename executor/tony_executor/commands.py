@@ -74,14 +74,6 @@ class Exit(NamedTuple):
 
 
 Command = Union[
-    Send,
-    CloseLink,
-    FindMaster,
-    StopFinding,
-    Configure,
-    PrepareTask,
-    StartProgram,
-    EndProcesses,
-    Log,
-    Exit,
-]
+    Send, CloseLink, FindMaster, StopFinding, Configure, PrepareTask, StartProgram,
+    EndProcesses, Log, Exit,
+]  # fmt: skip

@@ -124,18 +124,7 @@ class Tick(NamedTuple):
 
 
 Event = Union[
-    ExecutorStarted,
-    LinkOpened,
-    MessageReceived,
-    LinkClosed,
-    Prepared,
-    NotPrepared,
-    ProgramStarted,
-    ProgramNotStarted,
-    ProgramEnded,
-    PortsTaken,
-    ProcessesEnded,
-    Observed,
-    NoNextMaster,
-    Tick,
-]
+    ExecutorStarted, LinkOpened, MessageReceived, LinkClosed, Prepared, NotPrepared,
+    ProgramStarted, ProgramNotStarted, ProgramEnded, PortsTaken, ProcessesEnded, Observed,
+    NoNextMaster, Tick,
+]  # fmt: skip
