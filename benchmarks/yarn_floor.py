@@ -83,7 +83,7 @@ def master(count: str, folder: str, _checkout: str) -> None:
     found: List[Container] = []
     first = True
     while len(found) < wanted:
-        answer = rm.allocate(requests=requests if first else ())
+        answer = rm.allocate(resource_requests=requests if first else ())
         first = False
         tokens.update(answer.node_tokens)
         found += answer.allocated

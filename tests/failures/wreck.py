@@ -103,10 +103,6 @@ class Wreck(Submitted):
             gone += [container.work, container.secret, container.launch]
         until(lambda: not any(map(os.path.exists, gone)), f"the removal of {gone}")
 
-    def log_of(self, text: str, stream: str = "stdout") -> str:
-        """The log with that in it, as soon as it is."""
-        return str(until(lambda: "".join(x for x in self.logs(stream) if text in x), text))
-
 
 def script(folder: Path, text: str) -> Path:
     """A Python program of the test's."""

@@ -51,7 +51,6 @@ class Training:
         folder: Path,
         conf: Mapping[str, Any],
     ) -> None:
-        self._airflow = airflow
         self._cluster = cluster
         self.rest = airflow.rest
         folder.mkdir()

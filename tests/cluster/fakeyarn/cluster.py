@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import time
 from pathlib import Path
 from types import TracebackType
@@ -292,10 +291,6 @@ class FakeYarn:
         """RESYNC (1) or SHUTDOWN (2), with the next answer."""
         with self.reactor.lock:
             application.attempt.command = number
-
-    def remove_files(self) -> None:
-        """Of all containers."""
-        shutil.rmtree(self.folder / "work", ignore_errors=True)
 
     def until(self, what: Callable[[], object], reason: str, within_s: float = _WAIT_S) -> None:
         """Wait for something to come true."""

@@ -17,7 +17,7 @@ import tarfile
 import time
 import zipfile
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, Optional
 
 from tests.leaks import descendants, processes
 from tony_core.hadoop.yarn.messages import yarn
@@ -198,10 +198,3 @@ def _tail(path: Path) -> str:
         return path.read_bytes()[-_TAIL:].decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def log_files(folder: Path) -> List[Tuple[str, int]]:
-    """Names and sizes."""
-    if not folder.is_dir():
-        return []
-    return sorted((path.name, path.stat().st_size) for path in folder.iterdir())

@@ -91,7 +91,7 @@ class Master:
     completed: List[ContainerStatus]
 
     def heartbeat(self, requests: Sequence[ResourceRequest] = ()) -> Allocation:
-        answer = self.rm.allocate(requests=requests, progress=0.5)
+        answer = self.rm.allocate(resource_requests=requests, progress=0.5)
         self.tokens.update(answer.node_tokens)
         self.completed += answer.completed
         return answer
