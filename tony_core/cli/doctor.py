@@ -24,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--python", metavar="PYTHON", help="the interpreter to try on a node (tony.runtime.python)"
     )
     parser.add_argument(
-        "--no-probe",
-        action="store_true",
-        help="only ask; start no container, write no file",
+        "--no-probe", action="store_true", help="only ask; start no container, write no file"
     )
     add_scheduler(parser)
     add_json(parser)

@@ -55,11 +55,7 @@ class Follow:
         callbacks = presenter.callbacks()
         self._presenter_tick = callbacks.on_tick
         self._watch = Watch(
-            scheduler,
-            app_id,
-            callbacks._replace(on_tick=self._tick),
-            job=job,
-            history=history,
+            scheduler, app_id, callbacks._replace(on_tick=self._tick), job=job, history=history
         )
 
     def run(self) -> int:

@@ -45,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-prefix", action="store_true", help="no task's name before each line")
     parser.add_argument(
-        "--raw",
-        action="store_true",
-        help="every character as it was written, on a terminal too",
+        "--raw", action="store_true", help="every character as it was written, on a terminal too"
     )
     add_places(parser)
 

@@ -76,9 +76,7 @@ class Parser(argparse.ArgumentParser):
     # ------------------------------------------------------------------ argparse's hooks
 
     def parse_known_args(  # type: ignore[override]
-        self,
-        args: Optional[Sequence[str]] = None,
-        namespace: Optional[argparse.Namespace] = None,
+        self, args: Optional[Sequence[str]] = None, namespace: Optional[argparse.Namespace] = None
     ) -> Tuple[argparse.Namespace, List[str]]:
         assert args is not None, "main always passes the arguments"
         found, unknown = super().parse_known_args(self.respell(args), namespace)
@@ -86,9 +84,7 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def parse_args(  # type: ignore[override]
-        self,
-        args: Optional[Sequence[str]] = None,
-        namespace: Optional[argparse.Namespace] = None,
+        self, args: Optional[Sequence[str]] = None, namespace: Optional[argparse.Namespace] = None
     ) -> argparse.Namespace:
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:

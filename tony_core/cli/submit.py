@@ -55,11 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job.add_argument(
         "--conf", metavar="K=V", action="append", default=[], help="one key (may be repeated)"
     )
-    job.add_argument(
-        "--scheduler",
-        metavar="NAME",
-        help="local, yarn, or one that is installed",
-    )
+    job.add_argument("--scheduler", metavar="NAME", help="local, yarn, or one that is installed")
     mode = parser.add_argument_group("how")
     mode.add_argument("--detach", action="store_true", help="return once it is accepted")
     mode.add_argument(

@@ -93,10 +93,7 @@ class WebHdfsFileSystem(FileSystem):
         with open(source, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             self._write(
-                location,
-                lambda upload: upload.send_file(file, size, source),
-                mode,
-                repeatable=True,
+                location, lambda upload: upload.send_file(file, size, source), mode, repeatable=True
             )
 
     def mkdir(self, location: str, mode: int = 0o755) -> None:

@@ -116,9 +116,7 @@ def filesystem(location: str) -> FileSystem:
         why = _KNOWN_BUT_ABSENT.get(scheme, f"nothing here knows {scheme}:// locations")
         known = ", ".join(f"{known}://" for known in schemes())
         raise UnsupportedLocation(
-            errno.EPROTONOSUPPORT,
-            f"{why}; use a local path or one of {known}",
-            masked(location),
+            errno.EPROTONOSUPPORT, f"{why}; use a local path or one of {known}", masked(location)
         )
     assert found is not None
     table.open[scheme] = found

@@ -192,10 +192,7 @@ def _groups(
 
 
 def _group_dependencies(
-    settings: Settings,
-    roles: Tuple[Role, ...],
-    groups: Dict[str, Tuple[str, ...]],
-    known: set[str],
+    settings: Settings, roles: Tuple[Role, ...], groups: Dict[str, Tuple[str, ...]], known: set[str]
 ) -> Tuple[GroupDependency, ...]:
     names = [role.name for role in roles]
     pattern = "tony.application.dependency.<role>.timeout.after.<group>"

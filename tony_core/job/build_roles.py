@@ -8,14 +8,7 @@ from tony_core.job.commands import common_command
 from tony_core.job.keys.table import RESERVED_ROLES, ROLE_NAME, WELL_KNOWN_ROLES, table
 from tony_core.job.problems import Severity, did_you_mean
 from tony_core.job.settings import Settings, is_remote
-from tony_core.job.spec import (
-    TENSORBOARD_COMMAND,
-    Docker,
-    FileRef,
-    Resources,
-    Role,
-    Tracking,
-)
+from tony_core.job.spec import TENSORBOARD_COMMAND, Docker, FileRef, Resources, Role, Tracking
 from tony_core.job.xmlfile import Entry
 
 TENSORBOARD = "tensorboard"

@@ -166,10 +166,7 @@ class Substitution:
     """
 
     def __init__(
-        self,
-        entries: Mapping[str, Entry],
-        env: Mapping[str, str],
-        properties: Mapping[str, str],
+        self, entries: Mapping[str, Entry], env: Mapping[str, str], properties: Mapping[str, str]
     ) -> None:
         self._entries = entries
         self._env = env

@@ -224,10 +224,7 @@ def _job_layer(
 
 
 def _read(
-    path: str,
-    problems: List[Problem],
-    read_bytes: Optional[Callable[[str], bytes]],
-    cwd: str = "",
+    path: str, problems: List[Problem], read_bytes: Optional[Callable[[str], bytes]], cwd: str = ""
 ) -> List[Entry]:
     shown = path
     try:
@@ -275,11 +272,7 @@ def _argument_entries(arguments: JobArguments, problems: List[Problem]) -> List[
         ("--task_params", "tony.client.task-params", arguments.task_params),
         ("--src_dir", "tony.client.src-dir", arguments.src_dir),
         ("--python_venv", "tony.client.python-venv", arguments.python_venv),
-        (
-            "--python_binary_path",
-            "tony.client.python-binary-path",
-            arguments.python_binary_path,
-        ),
+        ("--python_binary_path", "tony.client.python-binary-path", arguments.python_binary_path),
         ("--hdfs_classpath", "tony.client.hdfs-classpath", arguments.hdfs_classpath),
         (
             "--sidecar_tensorboard_log_dir",

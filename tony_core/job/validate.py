@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 import os.path
-from typing import (
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Protocol,
-    Sequence,
-    Tuple,
-)
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Protocol, Sequence, Tuple
 from urllib.parse import urlsplit
 
 from tony_core.job.keys.key import Kind

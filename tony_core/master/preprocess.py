@@ -85,9 +85,7 @@ class Preprocess:
             f"from {preprocess_child.__name__} import main; sys.exit(main())"
         )
         self._process: Optional[subprocess.Popen[bytes]] = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-I", "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(request + b"\n")

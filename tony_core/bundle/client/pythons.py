@@ -139,10 +139,7 @@ def check_venv_folder(path: str, python: Optional[str]) -> VenvCheck:
             return VenvCheck()
         return VenvCheck(warnings=[f"{name} in it cannot be executed"])
     return _missing_python(
-        name,
-        python is not None,
-        names,
-        lambda inner: os.path.exists(os.path.join(path, inner)),
+        name, python is not None, names, lambda inner: os.path.exists(os.path.join(path, inner))
     )
 
 

@@ -85,8 +85,7 @@ class Finalizer:
         fields: Mapping[str, object] = {"state": finish.state.value}
         text = f"the job has ended: {finish.state.value}"
         self._story.add(
-            AddStoryLine(StoryKind.JOB_ENDED, text, Level.DECISION, fields=fields),
-            ended_at,
+            AddStoryLine(StoryKind.JOB_ENDED, text, Level.DECISION, fields=fields), ended_at
         )
         self._publisher.changed()
         self._publisher.summarise(final=True)

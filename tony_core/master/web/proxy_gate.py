@@ -82,10 +82,7 @@ class ProxyGate:
         elif allowed:
             let_in(exchange)
         elif user:
-            self._refuse(
-                exchange,
-                f"{user} may not read this page: the job is {self._owner}'s",
-            )
+            self._refuse(exchange, f"{user} may not read this page: the job is {self._owner}'s")
         else:
             self._refuse(exchange, "the proxy does not name the user who asks")
 
