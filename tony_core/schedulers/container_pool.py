@@ -59,7 +59,7 @@ class Container(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What runs in a container."""
+    """The command of a container, with its environment and files."""
 
     argv: Tuple[str, ...]
     env: Mapping[str, str]
@@ -212,7 +212,7 @@ class WebProxy(NamedTuple):
 
 
 class MasterContext(NamedTuple):
-    """What the scheduler's launcher passes to the master process.
+    """The parameters that the scheduler's launcher passes to the master process.
 
     ``state_dir``, ``history_dir`` and ``pointer`` may be URLs of the file-system port; ``job_dir``,
     ``work_dir``, ``localized_dir`` and ``store_root`` are folders of this machine.

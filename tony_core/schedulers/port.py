@@ -176,7 +176,7 @@ class Scheduler(ABC):
         """End it, with everything that belongs to it; does nothing when it has ended already."""
 
     def warnings(self, job: Job) -> List[str]:
-        """What the job asks for that has no effect here; worth a line each, no more."""
+        """A line for each of the job's settings that has no effect here."""
         return []
 
     def history_root(self, job: Optional[Job] = None) -> Optional[str]:

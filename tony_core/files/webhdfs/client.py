@@ -1,4 +1,4 @@
-"""One method for each operation on a path of one file system. Any thread may call them."""
+"""The WebHDFS client: a method for each operation on a path. Any thread may call them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 
 class WebHdfs:
-    """One file system as one user. Paths are absolute, without a scheme.
+    """A file system, used as one user. Paths are absolute, without a scheme.
 
     ``delegation`` is a delegation token (as WebHDFS writes it) to send in place of the name.
     ``limit_s`` says how long a caller that only looks waits; None: no less than others.
@@ -73,7 +73,7 @@ class WebHdfs:
     # ------------------------------------------------------------------ folders and names
 
     def status(self, path: str) -> FileStatus:
-        """What a path is; FileNotFoundError when there is nothing."""
+        """The status of a path; raises FileNotFoundError."""
         response = self._json("GET", path, "GETFILESTATUS")
         with translate_parse_errors(path):
             return parse_status(response["FileStatus"])
@@ -87,7 +87,7 @@ class WebHdfs:
         return True
 
     def list(self, path: str) -> List[FileStatus]:
-        """What a folder holds, by name; NotADirectoryError for a file."""
+        """The entries of a folder, by name; raises NotADirectoryError for a file."""
         found: Dict[str, FileStatus] = {}
         after = ""
         while True:
@@ -254,7 +254,7 @@ class WebHdfs:
         self._call("PUT", path, "SETXATTR", flag="CREATE,REPLACE", **words)
 
     def attribute(self, path: str, name: str) -> Optional[bytes]:
-        """What :meth:`set_attribute` has kept there; None if nothing."""
+        """The value that :meth:`set_attribute` stored; None if there is none."""
         words = {"xattr.name": f"user.tony.{name}", "encoding": "BASE64"}
         try:
             found = self._json("GET", path, "GETXATTRS", **words)

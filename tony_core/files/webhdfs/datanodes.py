@@ -51,7 +51,7 @@ class DataNodeLost(Exception):
 
 
 def fetch(url: str, path: str, user: str, limit_s: Optional[float] = None) -> io.BufferedReader:
-    """What a DataNode has at a URL that a NameNode gave; :class:`DataNodeLost`, or an OSError."""
+    """Download from the URL that a NameNode gave; raises :class:`DataNodeLost`, or an OSError."""
     tls, address, target = split_url(url)
     try:
         wait_s = WAIT_S if limit_s is None else limit_s / DATA_NODES_TRIED
@@ -223,7 +223,7 @@ class _ChunkedBody(io.RawIOBase):
 
     @property
     def last(self) -> bytes:
-        """What ends the body."""
+        """The bytes that end the body."""
         return self._between + b"0\r\n\r\n"
 
     def writable(self) -> bool:

@@ -53,7 +53,7 @@ class DecompressedSource:
         return b"".join(found)
 
     def _piece_at(self, offset: int, most: int) -> bytes:
-        """What follows a place, as far as it was expanded at once; the last piece is kept."""
+        """The decompressed bytes from a position to the end of its piece, which is kept."""
         if not self._out - len(self._piece) <= offset < self._out:
             best = max((s for s in self._kept if s.out <= offset), key=lambda state: state.out)
             if self._out > offset or best.out > self._out:

@@ -80,7 +80,7 @@ class IFile:
 
 
 def file_mark(app_id: str) -> bytes:
-    """What such a file of an application begins and ends with."""
+    """The marker at the beginning and end of an application's IFile."""
     return hashlib.sha256(app_id.encode()).digest()
 
 

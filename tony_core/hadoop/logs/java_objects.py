@@ -34,7 +34,7 @@ _LONG_BLOCK, _LONG_STRING, _PROXY, _ENUM_VALUE = 0x7A, 0x7C, 0x7D, 0x7E
 
 
 class JavaClass(NamedTuple):
-    """What a class says of its objects."""
+    """The description of a Java class in the stream."""
 
     name: str
     flags: int
@@ -44,7 +44,7 @@ class JavaClass(NamedTuple):
 
 @dataclass
 class JavaObject:
-    """One object: its class, its fields, and what the class wrote by a method of its own."""
+    """An object: its class, its fields, and what its ``writeObject`` method added."""
 
     name: str
     fields: Dict[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class JavaObject:
 
 
 class _End:
-    """What a class wrote itself ends here."""
+    """Marks the end of what a ``writeObject`` method added."""
 
 
 def read_object(data: bytes) -> Any:

@@ -43,7 +43,7 @@ _BLOCK_INDEX, _META = "data:BCFile.index", "data:TFile.meta"
 
 
 class LogEntry(NamedTuple):
-    """One log of a container."""
+    """A log of a container."""
 
     name: str
     content: Source
@@ -241,7 +241,7 @@ class TFile:
 
 
 def decompress(stored: Source, compression: str, size: int) -> Source:
-    """What was compressed, by the names that Hadoop has for the ways to do it."""
+    """The decompressed source, by Hadoop's name of the compression."""
     if compression == "none":
         return SourceSlice(stored, 0, size)
     if compression == "gz":

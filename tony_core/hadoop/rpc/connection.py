@@ -1,4 +1,4 @@
-"""One connection over a real socket. It blocks, with a deadline for everything.
+"""A connection over a blocking socket, with a deadline for each operation.
 
 A connection serves one call at a time; who wants more at a time opens more connections.
 Whatever goes wrong ends it: the next call takes a new one.

@@ -165,7 +165,7 @@ class Wire:
         return data
 
     def receive(self, data: bytes) -> List[Event]:
-        """What these bytes, after those before, amount to.
+        """Take received bytes; returns the events that they complete.
 
         Raises :class:`ProtocolError` or :class:`AuthenticationError`; the connection is of no
         use after that.

@@ -68,14 +68,14 @@ DEFAULTS: Mapping[str, str] = {
     "yarn.resourcemanager.hostname": "0.0.0.0",
     "yarn.resourcemanager.ha.enabled": "false",
 }
-"""What Hadoop's own default files say of the properties that we read."""
+"""Hadoop's defaults of the properties that TonY reads."""
 
 _SUBSTITUTION = re.compile(r"\$\{([^}$\s]+)\}")
 _ENV = re.compile(r"^env\.([^:\-]+)(?:(:?-)(.*))?$", re.S)
 
 
 class Property(NamedTuple):
-    """One value, and where it is from."""
+    """A property's value, and where it is from."""
 
     value: str
     source: str
@@ -83,7 +83,7 @@ class Property(NamedTuple):
 
 
 class SiteConfiguration:
-    """What the site's files say, and where they were looked for."""
+    """The site's properties, and the folders that were searched."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What YARN reports, as plain values: states by name, times in seconds, resources summed up.
+"""YARN's reports as plain values: states by name, times in seconds, resources in base units.
 
 Numbers of states become names here, once. A number that is not known keeps its digits.
 """

@@ -206,7 +206,7 @@ class RmClient:
         return sorted((ContainerReport.from_message(one) for one in found), key=lambda one: one.id)
 
     def signal(self, container: ContainerId, signal: str) -> None:
-        """One of :data:`SIGNALS` to a container, by its node's next heartbeat."""
+        """Send one of :data:`SIGNALS` to a container, with its node's next heartbeat."""
         request = SignalContainerRequest(
             container_id=container.to_message(), command=SIGNALS[signal]
         )

@@ -32,7 +32,7 @@ AGEING_S = 30.0
 
 
 class Capacity(NamedTuple):
-    """What of this machine may be allocated; GPUs by id."""
+    """The resources of this machine that may be allocated; GPUs by id."""
 
     memory_mb: int
     gpus: Tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Capacity(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What one container, or several together, need."""
+    """The resources that one or several containers need."""
 
     memory_mb: int = 0
     gpus: int = 0
@@ -54,12 +54,12 @@ class Demand(NamedTuple):
         )
 
     def times(self, count: int) -> Demand:
-        """That many of it."""
+        """The demand of that many containers."""
         return Demand(self.memory_mb * count, self.gpus * count, self.vcores * count)
 
 
 class Usage(NamedTuple):
-    """What one container uses."""
+    """The resources that a container uses."""
 
     app: str
     name: str  # the application's, for people
@@ -69,7 +69,7 @@ class Usage(NamedTuple):
 
 
 class RoleRequest(NamedTuple):
-    """The containers that one role of one session asks for."""
+    """The container request of a role and session."""
 
     role: str
     session: int
@@ -91,7 +91,7 @@ class RequestGroup(NamedTuple):
 
 
 class QueuedApp(NamedTuple):
-    """One application that waits for containers."""
+    """An application that waits for containers."""
 
     app: str
     name: str
@@ -101,7 +101,7 @@ class QueuedApp(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """One container for one application."""
+    """A container granted to an application."""
 
     app: str
     role: str
@@ -111,14 +111,14 @@ class Grant(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What to grant now, and why the others wait (by application)."""
+    """The grants, and why the other requests wait, by application."""
 
     grants: Tuple[Grant, ...]
     waits: Dict[str, str]
 
 
 def total(demands: Iterable[Demand]) -> Demand:
-    """Their sum."""
+    """The sum of demands."""
     result = Demand()
     for demand in demands:
         result = result + demand
@@ -196,7 +196,7 @@ class _Deciding:
             self._aside = self._aside + lacking
 
     def set_aside_all(self) -> None:
-        """From here on nothing is granted that another application waits for."""
+        """Set aside all that applications wait for: nothing of it is granted from now on."""
         self._aside = self._lacking
 
     def consider_spare(self, queued: QueuedApp) -> None:
@@ -263,7 +263,7 @@ class _Deciding:
         return words
 
     def _holders(self) -> List[str]:
-        """What each application uses, the largest first."""
+        """The usage of each application, the largest first."""
         by_app: Dict[str, Tuple[str, int, int]] = {}
         for item in self._held:
             _, memory, gpus = by_app.get(item.app, ("", 0, 0))
@@ -280,7 +280,7 @@ class _Deciding:
 
 
 def _singles(group: RequestGroup) -> List[List[RoleRequest]]:
-    """Its containers one by one."""
+    """The demands of the group's containers, one by one."""
     return [
         [RoleRequest(request.role, request.session, 1, request.each)]
         for request in group.requests

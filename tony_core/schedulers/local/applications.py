@@ -159,7 +159,7 @@ class Application(NamedTuple):
 
     @property
     def clock_offset(self) -> float:
-        """What the monotonic clock lacks to seconds since the epoch.
+        """The offset from the monotonic clock to seconds since the epoch.
 
         A machine's clock that was set back since the submission does not turn the job's back.
         """

@@ -1,4 +1,4 @@
-"""One container as its pool sees it: starts its shim or finds it again, and reads its end.
+"""A launched container for its pool: starts its shim or finds it again, and reads its end.
 
 A shim's end shows on its pidfd, where the kernel has that; elsewhere by polling. Its exit record
 decides; where it was killed before it could write one, its processes are found by their mark and
@@ -243,7 +243,7 @@ def _read_exit(path: str) -> Optional[Tuple[ExitCause, int, str]]:
 def _image_spec(
     in_images: Images, app: AppFolder, container: Container, launch: Launch, env: Mapping[str, str]
 ) -> Dict[str, Any]:
-    """What launch.json holds in addition for a container in an image."""
+    """The fields of launch.json for a container in an image."""
     folder = app.container(container.id)
     inside = in_images.environment(env, launch, folder.work)
     text, rest = images.write_env(inside)

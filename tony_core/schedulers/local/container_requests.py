@@ -35,7 +35,7 @@ _Key = Tuple[str, int]  # role, session
 
 
 class ContainerRequests:
-    """The asks of one application, and the containers granted to it and not launched yet."""
+    """The requests of an application, and the containers granted to it and not launched yet."""
 
     def __init__(
         self,
@@ -286,5 +286,5 @@ def _role_requests(
 
 
 def demand_of(resources: Resources) -> Demand:
-    """What the ledger counts of it."""
+    """The resources that the ledger counts."""
     return Demand(resources.memory_mb, resources.gpus, resources.vcores)

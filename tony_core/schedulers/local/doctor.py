@@ -37,7 +37,7 @@ Stage = Callable[[Job, str], Tuple[Artifact, ...]]
 def examine(
     scheduler: Scheduler, root: str, job: Job, env: Mapping[str, str], stage: Optional[Stage]
 ) -> Iterator[Finding]:
-    """``root``: where the scheduler keeps its files; it has been found usable."""
+    """Examine this machine; ``root`` is the scheduler's folder, which is usable."""
     advice = "remove old jobs (tony gc), or set TONY_HOME to a larger disk of this machine"
     state = _checked(
         "TONY_HOME", advice, lambda: host_checks.check_folder("TONY_HOME", root, advice)
@@ -175,7 +175,7 @@ def _engine(env: Mapping[str, str]) -> Finding:
 def _run(
     argv: list[str], limit_s: float, env: Optional[Mapping[str, str]] = None
 ) -> Tuple[Optional[int], str]:
-    """Its exit code and what it detail; no code where it did not run to its end."""
+    """Run a command; returns its exit code and output, or None and the reason it did not end."""
     try:
         done = subprocess.run(
             argv,

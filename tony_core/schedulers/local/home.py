@@ -57,7 +57,7 @@ def home_root(env: Optional[Mapping[str, str]] = None) -> str:
 
 
 def why_relative(env: Optional[Mapping[str, str]] = None) -> str:
-    """What is wrong with a TONY_HOME that each folder would read as another one; else empty."""
+    """Why a TONY_HOME relative to the current folder is refused; empty if it is absolute."""
     named = (os.environ if env is None else env).get("TONY_HOME", "")
     if named and not os.path.isabs(os.path.expanduser(named)):
         return "TONY_HOME is %r: it must be an absolute path, the same from every folder" % named
@@ -159,7 +159,7 @@ def why_not_written(path: str) -> str:
 
 
 class ContainerFolder:
-    """One container's files."""
+    """The files of a container."""
 
     def __init__(self, app_path: str, container_id: str) -> None:
         self.id = container_id
@@ -179,7 +179,7 @@ class ContainerFolder:
 
 
 class AppFolder:
-    """One application's files."""
+    """The files of an application."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
@@ -197,7 +197,7 @@ class AppFolder:
         self.logs = os.path.join(self.path, "logs")
 
     def container(self, container_id: str) -> ContainerFolder:
-        """One of its containers; need not be there."""
+        """The folder of a container, which may not exist."""
         return ContainerFolder(self.path, container_id)
 
     def container_ids(self) -> List[str]:
@@ -219,7 +219,7 @@ class Home:
         self.ledger = os.path.join(self.root, "ledger")
 
     def app(self, app_id: str) -> AppFolder:
-        """One application's folder; need not be there."""
+        """The folder of an application, which may not exist."""
         return AppFolder(os.path.join(self.apps, app_id))
 
     def app_ids(self) -> List[str]:
@@ -236,7 +236,7 @@ def list_names(folder: str) -> List[str]:
 
 
 def make_folder(path: str) -> str:
-    """Make it, and those above it that are missing, for this user only."""
+    """Make a folder and its missing parents, for this user only."""
     above = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(above):
         make_folder(above)

@@ -88,7 +88,7 @@ def _count(limit: int) -> str:
 
 
 def _why_not_written(path: str) -> str:
-    """By trying: root may write everywhere, and still not in /proc or a read-only mount."""
+    """Why a file cannot be created, by trying: root too fails in /proc or a read-only mount."""
     try:
         os.rmdir(tempfile.mkdtemp(prefix=".tony-doctor-", dir=path))
     except OSError as error:
@@ -104,7 +104,7 @@ def check_folder(
     noexec: Verdict = Verdict.WRONG,
     needed_mb: int = NEEDED_MB,
 ) -> Finding:
-    """Whether it is there (or can be made), may be written and run from, and has room."""
+    """Check that a folder exists or can be made, is writable and executable, and has room."""
     there = path
     while not os.path.exists(there):
         there = os.path.dirname(there)
@@ -282,7 +282,7 @@ def _loopback() -> str:
 
 
 def _is_here(address: str) -> bool:
-    """A machine with ``ip_nonlocal_bind`` calls every address its own; then so do we."""
+    """Whether an address is this machine's; with ``ip_nonlocal_bind`` every address is."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as tried:

@@ -96,7 +96,7 @@ class Engine(NamedTuple):
 
 
 class Images(NamedTuple):
-    """What an application's containers need to know, kept in ``app.json``."""
+    """The image settings of an application, kept in ``app.json``."""
 
     engine: Engine
     python: str  # as the image calls it

@@ -51,7 +51,7 @@ LOCK_S = 10.0
 
 
 class Reservation(NamedTuple):
-    """One container's share of this machine. The fields' names stand in the file."""
+    """The resources reserved for a container. The file holds the fields by name."""
 
     container_id: str
     app: str
@@ -75,14 +75,14 @@ class Reservation(NamedTuple):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Reservation:
-        """What :meth:`to_json` wrote."""
+        """Read what :meth:`to_json` wrote."""
         owner = Identity.from_json(data["owner"])
         assert owner is not None
         return cls(**{**data, "owner": owner, "gpus": tuple(data["gpus"])})
 
 
 class PendingRequest(NamedTuple):
-    """One application's asks, and the name of its next container."""
+    """An application's requests, and the name of its next container."""
 
     app: str
     name: str
@@ -114,7 +114,7 @@ class PendingRequest(NamedTuple):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PendingRequest:
-        """What :meth:`to_json` wrote."""
+        """Read what :meth:`to_json` wrote."""
         owner = Identity.from_json(data["owner"])
         assert owner is not None
         memory, gpus, vcores = data["capacity"]
@@ -205,7 +205,7 @@ class LedgerState:
         self.waits = decision.waits
 
     def claim(self, app: str) -> List[Reservation]:
-        """What was granted to the application since it last polled."""
+        """Take the containers granted to the application since it last polled."""
         found = [item for item in self.held.values() if item.app == app and not item.claimed]
         for item in found:
             self.held[item.container_id] = item._replace(claimed=True)
@@ -220,7 +220,7 @@ class Ledger:
         self._path = os.path.join(folder, processes.host() + ".json")
 
     def version(self) -> Tuple[int, int]:
-        """Something that differs after every change; cheap to ask for."""
+        """A value that differs after every change; cheap to read."""
         try:
             found = os.stat(self._path)
         except FileNotFoundError:
@@ -228,7 +228,7 @@ class Ledger:
         return (found.st_mtime_ns, found.st_ino)
 
     def change(self, what: Optional[Callable[[LedgerState], None]] = None) -> LedgerState:
-        """Under the lock: drop dead owners, call ``what``, grant what has become free."""
+        """Under the lock, drop dead owners, call ``what``, and grant what has become free."""
         return self._transact(what, "")[0]
 
     def update(
@@ -239,7 +239,7 @@ class Ledger:
         return claimed, pending, state.waits.get(app, "")
 
     def reservations(self) -> List[Reservation]:
-        """What living owners have reserved; without the lock and without a change."""
+        """The reservations of living owners; takes no lock and changes nothing."""
         state = self._read()
         state.prune()
         return list(state.held.values())
@@ -263,7 +263,7 @@ class Ledger:
         self.change(put)
 
     def remove_app(self, app: str) -> None:
-        """Drop an application's reservations and asks."""
+        """Drop an application's reservations and requests."""
 
         def drop(state: LedgerState) -> None:
             state.queue.pop(app, None)

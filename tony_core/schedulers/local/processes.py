@@ -49,7 +49,7 @@ def start_time(pid: int) -> Optional[int]:
 
 
 class Identity(NamedTuple):
-    """One process, for good."""
+    """A process, identified for good: its pid may be used again."""
 
     pid: int
     start: int
@@ -68,7 +68,7 @@ class Identity(NamedTuple):
 
     @classmethod
     def from_json(cls, data: Optional[Mapping[str, object]]) -> Optional[Identity]:
-        """What :meth:`to_json` wrote; None when there is no process in it."""
+        """Read what :meth:`to_json` wrote; None when it names no process."""
         if not data or "pid" not in data:
             return None
         try:
@@ -172,7 +172,7 @@ def rss_bytes(pid: int) -> int:
 
 
 def command(pid: int, limit: int = 120) -> str:
-    """Its command line, cut to ``limit`` characters."""
+    """The command line of a process, cut to ``limit`` characters."""
     words = _bytes("/proc/%d/cmdline" % pid).replace(b"\0", b" ").decode("utf-8", "replace")
     text = words.strip() or "[%s]" % _text("/proc/%d/comm" % pid).strip()
     return text if len(text) <= limit else text[: limit - 3] + "..."
@@ -278,7 +278,7 @@ def _descendants_by_parent(roots: Iterable[int]) -> List[int]:
 
 
 def _children(pid: int) -> Optional[List[int]]:
-    """Of every thread of it; None when this kernel does not list children."""
+    """The children of all its threads; None when this kernel does not list children."""
     folder = "/proc/%d/task" % pid
     try:
         threads = os.listdir(folder)

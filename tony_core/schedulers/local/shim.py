@@ -63,7 +63,7 @@ _SIGNALS = (
 
 
 class Shim:
-    """One container: started, watched and ended."""
+    """Starts, watches and ends a container."""
 
     def __init__(self, spec: Mapping[str, Any], folder: home.ContainerFolder) -> None:
         self._spec = spec

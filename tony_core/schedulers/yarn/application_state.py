@@ -38,7 +38,7 @@ _FINAL: Dict[str, AppState] = {
     "KILLED": AppState.KILLED,
     "ENDED": AppState.SUCCEEDED,
 }
-"""By the final status that the master gave, of an application whose state is FINISHED."""
+"""The states of FINISHED applications, by the final status that the master reported."""
 
 _LIFETIME = re.compile(r"exceeded (?:the|its) lifetime", re.IGNORECASE)
 _CANNOT_START = re.compile(f" with diagnostic message: {CANNOT_START}(.*)", re.DOTALL)

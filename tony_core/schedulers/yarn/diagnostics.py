@@ -43,7 +43,7 @@ _NO_PYTHON = {
     "126": "tony.runtime.python names a file that the nodes cannot execute",
     "127": "tony.runtime.python names an interpreter that the nodes do not have",
 }
-"""By the shell's exit code: a master's container runs no other command than the interpreter."""
+"""Reasons by the shell's exit code: a master's container only runs the interpreter."""
 
 MAX_LINES = 15
 

@@ -1,4 +1,4 @@
-"""What a job sends its containers in their credentials: small and secret.
+"""The secrets that a job sends to its containers in their credentials.
 
 A container's launch context carries credentials, which YARN writes to a file that only the
 container's user may read. They hold tokens of Hadoop and *secrets* (bytes by name). A job's are:
@@ -48,7 +48,7 @@ _LARGEST_UNPACKED = 256 << 20  # larger than any job: the data is damaged
 
 
 class MasterCredentials(NamedTuple):
-    """What a master needs to run the job."""
+    """The job and its site, for the master."""
 
     job: str  # job.json, unmasked
     artifacts: Sequence[Mapping[str, Any]]  # Artifact.to_json of each
@@ -94,7 +94,7 @@ class MasterCredentials(NamedTuple):
 
 
 class ExecutorCredentials(NamedTuple):
-    """What an executor needs to find the next master after it lost its own."""
+    """The site and state folder by which an executor finds the next master."""
 
     site: Mapping[str, str]
     user: str

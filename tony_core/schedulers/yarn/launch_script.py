@@ -1,4 +1,4 @@
-"""What passes through YARN's launch script: a container's command and environment variables.
+"""Quotes a container's command and environment variables for YARN's launch script.
 
 The node writes a launch context's environment as ``export K="V"`` and its command as
 ``bash -c "CMD"``, both unquoted. ``{{K}}``, ``<LOG_DIR>`` and ``<CPS>`` are replaced first.
@@ -21,7 +21,7 @@ _NOT_IN_A_VARIABLE = re.compile(r'[\\"$`\n\r\0]|\{\{|<LOG_DIR>|<CPS>')
 
 
 def quote_word(text: str) -> str:
-    """One word of a command, quoted."""
+    """Quote a word of a command."""
     return _BEFORE_QUOTES.sub(r"\\\1", shlex.quote(text))
 
 
@@ -43,7 +43,7 @@ def is_plain(value: str) -> bool:
 
 
 def select_plain_variables(env: Mapping[str, str]) -> Dict[str, str]:
-    """Those that arrive on the node as they were sent."""
+    """Select the variables that arrive on the node unchanged."""
     return {name: env[name] for name in env if _NAME.match(name) and is_plain(env[name])}
 
 

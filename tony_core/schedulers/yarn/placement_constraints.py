@@ -97,7 +97,7 @@ Constraint = Union[SimpleConstraint, CompositeConstraint]
 
 
 class PlacementRule(NamedTuple):
-    """One part of a placement spec."""
+    """A part of a placement spec."""
 
     tag: str  # of the containers it places; empty: of the role
     constraint: Optional[Constraint]

@@ -120,7 +120,7 @@ _REFUSALS: List[Tuple[Pattern[str], _Words]] = [
 
 
 _TEMPORARY = re.compile(r"Queue \S+ (?:is (?:STOPPED|DRAINING)|already has \d+ applications)", re.I)
-"""Of the known refusals those that pass: the same job may be accepted later."""
+"""The known refusals that are temporary: the same job may be accepted later."""
 
 
 def explain_refusal(diagnostics: str) -> str:

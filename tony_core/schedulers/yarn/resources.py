@@ -1,4 +1,4 @@
-"""Resources as a job asks for them and as YARN counts them, and amounts of them in words.
+"""Resources of a job and of YARN, and amounts in words.
 
 YARN knows a GPU as the resource type ``yarn.io/gpu``; memory and cores are types as well.
 """
@@ -17,7 +17,7 @@ _SINGULARS = {VCORES: "vcore", GPU: "GPU"}
 
 
 def to_capability(resources: Resources) -> Capability:
-    """A job's resources as YARN counts them."""
+    """Convert a job's resources to YARN's."""
     other = {name: amount for name, amount in resources.other if amount}
     if resources.gpus:
         other[GPU] = resources.gpus
@@ -25,7 +25,7 @@ def to_capability(resources: Resources) -> Capability:
 
 
 def to_resources(capability: Capability) -> Resources:
-    """YARN's resources as a job asks for them."""
+    """Convert YARN's resources to a job's."""
     other = {name: amount for name, amount in capability.other.items() if name != GPU and amount}
     return Resources(
         memory_mb=capability.memory_mb,
@@ -50,7 +50,7 @@ def multiply_amounts(amounts: Mapping[str, int], count: int) -> Dict[str, int]:
 
 
 def format_amount(name: str, amount: int) -> str:
-    """One amount in words: ``6 GPUs``."""
+    """An amount in words: ``6 GPUs``."""
     words = _SINGULARS.get(name) if amount == 1 else None
     return f"{amount} {words or _PLURALS.get(name, name)}"
 

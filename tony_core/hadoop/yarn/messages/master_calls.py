@@ -1,4 +1,4 @@
-"""What goes back and forth on the protocol of masters (ApplicationMasterProtocol).
+"""Messages of masters' calls (ApplicationMasterProtocol).
 
 Names and numbers are those of Hadoop's own definitions (its class names less "Proto"); what
 we have no use for is left out, and skipped when it comes.

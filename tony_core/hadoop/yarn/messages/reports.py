@@ -1,4 +1,4 @@
-"""What the ResourceManager tells of applications, nodes and queues.
+"""Messages of the ResourceManager's reports: applications, nodes, queues.
 
 Names and numbers are those of Hadoop's own definitions (its class names less "Proto"); what
 we have no use for is left out, and skipped when it comes.

@@ -1,4 +1,4 @@
-"""What a master asks for: containers by place, by tags and constraints; what is taken back.
+"""Messages of container requests: by location, by tags and constraints; and of preemption.
 
 Names and numbers are those of Hadoop's own definitions (its class names less "Proto"); what
 we have no use for is left out, and skipped when it comes.

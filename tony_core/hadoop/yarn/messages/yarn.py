@@ -1,4 +1,4 @@
-"""What every protocol of YARN speaks of: ids, resources, containers, how they start.
+"""Messages of all YARN protocols: ids, resources, containers, launch contexts.
 
 Names and numbers are those of Hadoop's own definitions (its class names less "Proto"); what
 we have no use for is left out, and skipped when it comes.

@@ -47,7 +47,7 @@ class _Demand(NamedTuple):
 
 
 def find_excess(job: Job, limits: ClusterLimits) -> List[str]:
-    """What of the job is too large for the cluster even when it is empty."""
+    """The parts of the job that are too large even for the empty cluster."""
     demands = _demands(job, limits)
     return _container_sizes(demands, limits) or _gang_sizes(job, demands, limits)
 

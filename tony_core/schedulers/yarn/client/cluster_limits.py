@@ -1,4 +1,4 @@
-"""What a cluster reports about itself that decides whether a job can ever run there.
+"""A cluster's limits, which decide whether a job can ever run there.
 
 A few calls read it over one connection, before anything is staged. :mod:`checks` and
 :mod:`capacity` compare it with the job, without a cluster.

@@ -42,7 +42,7 @@ GRACEFUL = "GRACEFUL_SHUTDOWN"
 
 
 class KillRequest(NamedTuple):
-    """What the application's folder says about its end."""
+    """The kill settings in the application's folder."""
 
     requested_before: bool = False
     grace_s: float = GRACE_S

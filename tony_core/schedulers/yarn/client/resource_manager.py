@@ -36,13 +36,13 @@ KILL_S = 30.0
 
 
 class ResourceManager(Protocol):
-    """What a submit, a status, a kill and the logs need; raises :class:`HadoopError`."""
+    """The calls of submit, status, kill and logs; they raise :class:`HadoopError`."""
 
     def new_application(self) -> NewApplication:
         """A fresh application id, and the largest container that the cluster grants."""
 
     def read_limits(self, job: Job) -> ClusterLimits:
-        """What the cluster reports about itself that decides whether the job can run there."""
+        """Read the limits that decide whether the job can run there."""
 
     def submit(self, request: AppRequest, secrets: Mapping[str, bytes]) -> None:
         """Submit an application. It may still be refused afterwards: see its report."""

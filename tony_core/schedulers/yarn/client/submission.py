@@ -82,7 +82,7 @@ class AppRequest(NamedTuple):
     roles: Mapping[str, Mapping[str, Any]]  # what the master will ask for, to be printed
 
     def with_file(self, name: str, file: LocalFile) -> AppRequest:
-        """With one more file for the master's container."""
+        """A copy with another file for the master's container."""
         return self._replace(files={**self.files, name: file})
 
     def secrets(self) -> Dict[str, bytes]:
@@ -226,7 +226,7 @@ def _lifetime_s(job: Job) -> Optional[int]:
 
 
 def _describe_role(job: Job, name: str) -> Dict[str, Any]:
-    """What the master will ask for and start for a role, to be printed."""
+    """A role's container request and command, for the dry run."""
     role = job.role(name)
     described: Dict[str, Any] = {
         "instances": role.instances,

@@ -259,7 +259,7 @@ def _node_order(name: str, wanted: str) -> Tuple[bool, bool, str]:
 
 
 def _read(stream: BinaryIO, length: int) -> bytes:
-    """That many bytes, fewer at the end only."""
+    """Read that many bytes; fewer only at the end."""
     found = []
     while length > 0:
         data = stream.read(length)

@@ -23,7 +23,7 @@ _PIECE = 1 << 16
 _MAX_OPEN = 8
 _MAX_TRIES = 6
 _HIDDEN = ("launch_container.sh", "directory.info")
-"""What YARN itself puts beside the logs, with the container's whole environment in it."""
+"""YARN's own files in the log folder, which hold the container's whole environment."""
 
 _Log = Tuple[str, str, str]
 

@@ -61,7 +61,7 @@ class _ContainerRef(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Of its node's web service."""
+        """The address of its node's web service."""
         return urlsplit(self.log_url if "://" in self.log_url else f"//{self.log_url}").netloc
 
 
@@ -326,7 +326,7 @@ class MasterNodes:
 
 
 def parse_master_nodes(answer: Any) -> Dict[str, NodePlace]:
-    """By container, from a ResourceManager's list of an application's attempts."""
+    """The masters' nodes by container, from the ResourceManager's list of attempts."""
     found: Dict[str, NodePlace] = {}
     part = answer.get("appAttempts") if isinstance(answer, dict) else None
     attempts = part.get("appAttempt") if isinstance(part, dict) else None

@@ -21,7 +21,7 @@ _LONGEST_TAIL = 1 << 16
 
 
 class LogTextParser:
-    """One answer, fed as it comes. ``last``: that many bytes of the log's end were asked for."""
+    """Parses a response as it arrives; ``last``: the number of bytes requested from the end."""
 
     def __init__(self, last: Optional[int] = None) -> None:
         self._last = last
@@ -31,7 +31,7 @@ class LogTextParser:
         self.begin = 0  # of what comes, in the log
 
     def feed(self, data: bytes) -> bytes:
-        """What of it is the log's own."""
+        """Take received bytes; returns those of the log."""
         if self.length is None:
             self._rest += data
             if not self._head():

@@ -25,7 +25,7 @@ class WebUnreachable(OSError):
 
 
 class WebResponse:
-    """One answer; closing it gives the connection back."""
+    """A response; closing it returns the connection."""
 
     def __init__(
         self,

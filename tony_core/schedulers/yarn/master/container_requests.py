@@ -1,4 +1,4 @@
-"""What the master requests of the ResourceManager, and what each heartbeat must send for it. Pure.
+"""The containers that the master requests, and the updates that heartbeats must send for it. Pure.
 
 Theory of operation
 ===================
@@ -98,7 +98,7 @@ class OutstandingRequest:
 
 
 class RequestUpdate(NamedTuple):
-    """What the next heartbeat must send."""
+    """The changes that the next heartbeat must send."""
 
     resource_requests: Tuple[ResourceRequest, ...] = ()
     scheduling_requests: Tuple[SchedulingRequest, ...] = ()
@@ -109,7 +109,7 @@ class RequestUpdate(NamedTuple):
         return any(self)
 
     def split(self) -> List[Tuple[int, RequestUpdate]]:
-        """One update for each request id."""
+        """Split into an update for each request id."""
         found: Dict[int, RequestUpdate] = {}
         for one in self.resource_requests:
             part = found.get(one.allocation_request_id, RequestUpdate())
@@ -233,7 +233,7 @@ class ContainerRequests:
         return False
 
     def next_update(self, nodes: Sequence[ClusterNode], now: float) -> RequestUpdate:
-        """What must be sent now; counts as sent. See :attr:`has_unsent` for the next."""
+        """The changes to send now; they count as sent. :attr:`has_unsent`: whether more remain."""
         room = FreeResources(nodes, self._salt)
         if nodes:
             self._irreplaceable = self._find_irreplaceable(nodes) if self._avoid else frozenset()

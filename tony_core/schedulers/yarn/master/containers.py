@@ -95,7 +95,7 @@ class Containers:
         ]
 
     def nodes_in_use(self, nodes: Iterable[NodeId]) -> Set[NodeId]:
-        """Those of the nodes that have a container of this master."""
+        """The nodes among these that run a container of this master."""
         wanted = set(nodes)
         return {
             held.allocation.node for held in self._held.values() if held.allocation.node in wanted

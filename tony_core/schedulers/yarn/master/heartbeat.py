@@ -47,7 +47,7 @@ UNLIMITED = Capability(1 << 40, 1 << 30)
 
 
 class HeartbeatRequest(NamedTuple):
-    """What one heartbeat sends."""
+    """The content of a heartbeat."""
 
     update: RequestUpdate = RequestUpdate()
     release: Sequence[ContainerId] = ()
@@ -59,7 +59,7 @@ class HeartbeatListener(Protocol):
     """Provides the requests and takes the answers, in the heartbeat's thread."""
 
     def next_request(self) -> HeartbeatRequest:
-        """What to send now; counts as sent."""
+        """The content of the next heartbeat; counts as sent."""
 
     def on_answer(self, answer: Allocation) -> bool:
         """Take an answer; returns whether the next heartbeat should come soon."""
@@ -81,7 +81,7 @@ class HeartbeatListener(Protocol):
 
 
 class Heartbeat:
-    """One attempt's conversation with the ResourceManager; one thread calls :meth:`turn`."""
+    """Registers an attempt and sends its heartbeats; one thread calls :meth:`turn`."""
 
     def __init__(
         self,

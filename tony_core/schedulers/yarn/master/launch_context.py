@@ -32,7 +32,7 @@ class LaunchError(ValueError):
 
 
 class LaunchContexts(NamedTuple):
-    """What the launches of one job have in common."""
+    """Builds the launch contexts of one job's containers."""
 
     python: str = "python3"
     runtime: str = RUNTIME  # TonY's own code, by its name in a container

@@ -34,7 +34,7 @@ def explain_impossible(need: Capability, maximum: Capability, known: Collection[
 
 
 def describe_shortfall(need: Capability, room: Capability) -> str:
-    """What does not fit, in numbers; empty if all fits."""
+    """The resources that do not fit, in numbers; empty if all fit."""
     return ", ".join(
         f"{format_amount(name, wanted)} wanted, {there} there"
         for name, (wanted, there) in need.lacking(room).items()
@@ -49,7 +49,7 @@ def explain_pending(
     nodes: Sequence[ClusterNode],
     avoided: AbstractSet[str] = frozenset(),
 ) -> str:
-    """What is missing and what the cluster has; ``avoided`` are the blacklisted nodes."""
+    """The missing containers and the cluster's free resources; ``avoided``: blacklisted nodes."""
     parts = []
     for request in requests:
         have = held.get(request.role, 0)
@@ -77,7 +77,7 @@ def explain_pending(
 def _on_nodes(
     request: OutstandingRequest, nodes: Sequence[ClusterNode], avoided: AbstractSet[str]
 ) -> str:
-    """What the nodes lack for a request; empty if that is unknown."""
+    """The resources that the nodes lack for a request; empty if unknown."""
     label = request.wanted.node_label or ""
     here = [node for node in nodes if node.label == label]
     if not here:

@@ -1,4 +1,4 @@
-"""Which hosts the asks for containers name, and for how many containers each. Pure.
+"""The hosts that container requests name, and the number of containers for each. Pure.
 
 A ResourceManager allocates containers when a node reports to it. For an ask for any node (``*``) it
 allocates one container per report; for an ask that names the node, as many as fit at once. So a
@@ -26,7 +26,7 @@ _NOTHING = Capability()
 
 
 class ClusterNode(NamedTuple):
-    """A node, under the name that asks use."""
+    """A node, under the name that requests use."""
 
     name: str
     rack: str
@@ -37,7 +37,7 @@ class ClusterNode(NamedTuple):
 
     @property
     def available(self) -> Capability:
-        """What this job could get there once all other applications have ended."""
+        """The resources for this job there once all other applications have ended."""
         return subtract(self.total, self.own_usage)
 
 
@@ -50,7 +50,7 @@ class ContainerUsage(NamedTuple):
 
 
 class NamedHosts(NamedTuple):
-    """The numbers of an ask for each host and rack, beside that for ``*``."""
+    """The number of containers requested on each host and rack, beside that for ``*``."""
 
     hosts: Mapping[str, int]
     racks: Mapping[str, int]
@@ -94,7 +94,7 @@ def add_own_usage(
 
 
 class FreeResources:
-    """The nodes' free resources, minus those of the containers that asks name there."""
+    """The nodes' free resources, minus those of the containers requested there."""
 
     def __init__(self, nodes: Sequence[ClusterNode], salt: str = "") -> None:
         self._nodes = nodes
@@ -161,7 +161,7 @@ def _spread_level(rooms: Sequence[int], count: int) -> int:
 
 
 def subtract(room: Capability, used: Capability, often: int = 1) -> Capability:
-    """What is left of an amount; no resource becomes negative."""
+    """Subtract amounts; no resource becomes negative."""
     amounts = used.amounts()
     other = {k: max(0, v - often * amounts.get(k, 0)) for k, v in room.other.items()}
     return Capability(

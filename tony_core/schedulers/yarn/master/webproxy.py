@@ -1,4 +1,4 @@
-"""What a master's page must know about the web proxy in front of it, from the site's properties.
+"""The settings of the web proxy in front of a master's page, from the site's properties.
 
 The proxy is a part of each ResourceManager's web server, unless the site runs its own
 (``yarn.web-proxy.address``). Access follows YARN: with ``yarn.acl.enable`` the owner, the job's
