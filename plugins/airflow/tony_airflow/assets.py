@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import Any, Dict, Iterable, Mapping, Optional
 from urllib.parse import urlsplit
 
+import attrs
+from airflow.providers.common.compat.sdk import Asset, AssetAlias
+
 MODEL = "model"
 """The key of the model's path in a program's result (``tony.result``), and in an event's extra."""
 
@@ -44,8 +47,6 @@ def publish(
 
     An alias becomes the asset of the model's path, where that is a URL.
     """
-    from airflow.providers.common.compat.sdk import Asset, AssetAlias
-
     extra = extra_of(summary, model_path)
     events = context["outlet_events"]
     for outlet in outlets:
@@ -62,7 +63,6 @@ def lineage_of(
     if not summary or not summary.get("application_id"):
         return None
     try:
-        import attrs
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import Dataset  # type: ignore[import-not-found]
         from openlineage.client.facet_v2 import (  # type: ignore[import-not-found]

@@ -14,7 +14,7 @@ import requests
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.tony_airflow.conftest import Connect
-from tests.tony_airflow.pages.written import PLACE
+from tests.tony_airflow.pages.written import TI_KEY
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_airflow.pages import history
@@ -90,7 +90,7 @@ def test_a_job_by_addresses_without_a_configuration_folder(
     ok, words = hook.test_connection()
     assert ok, words
     command = "bash -c 'echo hello; while [ ! -e /tmp/nowhere ]; do sleep 1; done'"
-    tags = f"{SMALL['tony.application.tags']},{PLACE.tag}"
+    tags = f"{SMALL['tony.application.tags']},{TI_KEY.tag}"
     app_id = hook.submit(JobArguments(executes=command, extra={"tony.application.tags": tags}))
     assert hook.find("from_airflow")[0].app_id == app_id
     until(lambda: hook.view(app_id).counts.get("running") == 2, "both tasks")
@@ -122,10 +122,10 @@ def test_a_job_by_addresses_without_a_configuration_folder(
     monkeypatch.setattr(history, "PAGE_S", WITHIN_S)
     named = {"connection": hook.site.name, "scheduler": "yarn"}
     xcoms = {"application_id": app_id, "tony_connection": named}
-    with history.Job(PLACE, xcoms.get, hook.get_connection) as page:
+    with history.RecordedJob(TI_KEY, xcoms.get, hook.get_connection) as page:
         assert page.view.state is AppState.KILLED
         assert [log.lines for log in page.logs("worker:0")] == [("hello",), ()]
-        assert {task: logs[0].lines for task, logs in page.ends().items()} == {
+        assert {task: logs[0].lines for task, logs in page.last_lines().items()} == {
             "worker:0": ("hello",),
             "worker:1": ("hello",),
         }

@@ -13,12 +13,12 @@ from airflow.models.dag import DagModel
 from fastapi.testclient import TestClient
 
 from tests.tony_airflow.pages.test_history import XCOMS
-from tests.tony_airflow.pages.written import EVIL, PLACE, written
+from tests.tony_airflow.pages.written import EVIL, TI_KEY, written
 from tony_airflow.links.addresses import history_page
 from tony_airflow.pages import api_server
 from tony_airflow.pages.plugin import PREFIX, TonyPlugin
 
-URL = f"/dags/dag/runs/{quote(PLACE.run_id, safe='')}/tasks/train/-1/"
+URL = f"/dags/dag/runs/{quote(TI_KEY.run_id, safe='')}/tasks/train/-1/"
 
 
 class Manager:
@@ -68,7 +68,7 @@ def client(manager: Manager, tony_home: Path) -> Iterator[TestClient]:
     written(tony_home)
     session = Session()
     for key, value in XCOMS.items():
-        session.xcoms["dag", PLACE.run_id, "train", key] = value
+        session.xcoms["dag", TI_KEY.run_id, "train", key] = value
     api_server.app.dependency_overrides[_get_session] = lambda: session
     with TestClient(api_server.app, raise_server_exceptions=True) as made:
         yield made
@@ -155,7 +155,7 @@ def test_airflow_finds_it_by_its_entry_point() -> None:
 
 
 def test_a_tasks_buttons_lead_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    ti = SimpleNamespace(dag_id="dag", run_id=PLACE.run_id, task_id="train", map_index=None)
+    ti = SimpleNamespace(dag_id="dag", run_id=TI_KEY.run_id, task_id="train", map_index=None)
     assert history_page(ti) == PREFIX + URL
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://air.example/flow/")
     assert history_page(ti) == "https://air.example/flow" + PREFIX + URL

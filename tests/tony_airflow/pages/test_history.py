@@ -13,9 +13,15 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz, mutations
-from tests.tony_airflow.pages.written import APP_ID, CONTAINER, EVIL, PLACE, written
+from tests.tony_airflow.pages.written import APP_ID, CONTAINER, EVIL, TI_KEY, written
 from tony_airflow.pages import history
-from tony_airflow.pages.history import Job, NoPage, Place, plain_xcom, site_for
+from tony_airflow.pages.history import (
+    PageNotFound,
+    RecordedJob,
+    TaskInstanceKey,
+    plain_xcom,
+    site_for,
+)
 from tony_core.client.logs import LogFile
 
 XCOMS = {"application_id": APP_ID, "tony_connection": {"connection": "", "scheduler": "local"}}
@@ -25,13 +31,13 @@ def connections(conn_id: str) -> Any:
     raise KeyError(conn_id)
 
 
-def job(place: Place = PLACE, **xcoms: Any) -> Job:
+def job(ti_key: TaskInstanceKey = TI_KEY, **xcoms: Any) -> RecordedJob:
     stored: Dict[str, Any] = {**XCOMS, **xcoms}
-    return Job(place, stored.get, connections)
+    return RecordedJob(ti_key, stored.get, connections)
 
 
-def refused(place: Place = PLACE, **xcoms: Any) -> str:
-    with pytest.raises(NoPage) as why, job(place, **xcoms):
+def refused(ti_key: TaskInstanceKey = TI_KEY, **xcoms: Any) -> str:
+    with pytest.raises(PageNotFound) as why, job(ti_key, **xcoms):
         pass
     return str(why.value)
 
@@ -48,7 +54,7 @@ def test_its_own_job(tony_home: Path) -> None:
         ]
         assert logs[0].lines == (f"the last epoch {EVIL}",)
         for task in ("worker:1", "../worker:0", "am", ""):
-            with pytest.raises(NoPage, match="no such task"):
+            with pytest.raises(PageNotFound, match="no such task"):
                 found.logs(task)
 
 
@@ -95,7 +101,7 @@ def test_logs_that_do_not_come(
     with job() as found:
         monkeypatch.setattr(LogFile, "skip_to_last", hang)
         monkeypatch.setattr(history, "read_within", read_until_stuck)
-        for logs in (found.logs("worker:0"), found.ends()["worker:0"]):
+        for logs in (found.logs("worker:0"), found.last_lines()["worker:0"]):
             assert logs[0].lines == (f"the last epoch {EVIL}",)
             assert (logs[1].stream, logs[1].lines) == ("stderr", ())
             assert "did not come within 8 s" in logs[1].problem
@@ -132,16 +138,16 @@ def test_the_job_of_another_task_instance_is_not_shown(tony_home: Path) -> None:
     """Whoever may write XComs of one DAG may name any job there."""
     written(tony_home)
     for other in (
-        PLACE._replace(dag_id="mine"),
-        PLACE._replace(run_id="other"),
-        PLACE._replace(task_id="other"),
-        PLACE._replace(map_index=0),
+        TI_KEY._replace(dag_id="mine"),
+        TI_KEY._replace(run_id="other"),
+        TI_KEY._replace(task_id="other"),
+        TI_KEY._replace(map_index=0),
     ):
         assert "with the tag of this task instance" in refused(other)
 
 
 def test_a_job_without_tags_or_with_damaged_ones(tony_home: Path) -> None:
-    for tags in (None, "x", [], [None, 3], {PLACE.tag: 1}):
+    for tags in (None, "x", [], [None, 3], {TI_KEY.tag: 1}):
         app_id = f"local_20260101000000_{len(str(tags)):06x}"
         written(tony_home, app_id=app_id, tags=tags)
         refused(application_id=app_id)
@@ -175,7 +181,7 @@ def test_only_a_connection_of_ours_is_used() -> None:
     named = {"connection": "c", "scheduler": "local"}
     assert site_for(named, lambda conn_id: of("tony")).home == "/srv/tony"
     for conn_type in ("http", "", None):
-        with pytest.raises(NoPage, match="not of the type"):
+        with pytest.raises(PageNotFound, match="not of the type"):
             site_for(named, lambda conn_id, kind=conn_type: of(kind))  # type: ignore[misc]
 
 
@@ -191,11 +197,11 @@ def test_xcoms_are_plain_json() -> None:
 def test_whatever_an_xcom_says(data: bytes) -> None:
     try:
         site_for(plain_xcom(data), connections)
-    except NoPage:
+    except PageNotFound:
         pass
 
 
 @fuzz(by_day=60, text=st.text(max_size=60))
 def test_whatever_names_a_job(text: str) -> None:
-    with pytest.raises(NoPage):
-        Job(PLACE, {**XCOMS, "application_id": text}.get, connections).__enter__()
+    with pytest.raises(PageNotFound):
+        RecordedJob(TI_KEY, {**XCOMS, "application_id": text}.get, connections).__enter__()

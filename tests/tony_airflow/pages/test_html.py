@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 from typing import Any, Dict, List, Optional, Tuple
 
 from tests.fuzzing import fuzz, mutations
-from tests.tony_airflow.pages.written import EVIL, PLACE
-from tony_airflow.pages.history import Log, Place
-from tony_airflow.pages.html import headers, job_page, logs_page, no_page, task_of
+from tests.tony_airflow.pages.written import EVIL, TI_KEY
+from tony_airflow.pages.history import Log, TaskInstanceKey
+from tony_airflow.pages.html import headers, job_page, logs_page, not_found_page, task_of
 from tony_core.client.merge import from_page
 from tony_core.jsontext import read_object
 from tony_core.view import HISTORY
@@ -56,7 +56,7 @@ def checked(text: str) -> Tags:
 
 def page(job: Any, tasks: List[Any], events: List[Any]) -> str:
     view = from_page(job, [task for task in tasks if isinstance(task, dict)], None, HISTORY)
-    return job_page(PLACE, view, [one for one in events if isinstance(one, dict)], "nonce")
+    return job_page(TI_KEY, view, [one for one in events if isinstance(one, dict)], "nonce")
 
 
 def test_nothing_of_a_job_is_html() -> None:
@@ -73,15 +73,15 @@ def test_nothing_of_a_job_is_html() -> None:
     none = logs_page(from_page(JOB, [TASK], None, HISTORY), EVIL, [], "n")
     checked(none)
     assert "it has had no container" in none
-    checked(no_page(EVIL, "n"))
+    checked(not_found_page(EVIL, "n"))
     checked(page(JOB, [{**TASK, "task": "\ud800"}], [{"time": 1e99, "text": "\ud800"}]))
 
 
 def test_the_way_back() -> None:
-    assert task_of(PLACE) == (
+    assert task_of(TI_KEY) == (
         "../../../../../../../../dags/dag/runs/manual__2026-01-01T00%3A00%3A00%2B00%3A00/tasks/train"
     )
-    assert task_of(Place("d/../x", "r", "t", 3)).endswith(
+    assert task_of(TaskInstanceKey("d/../x", "r", "t", 3)).endswith(
         "/dags/d%2F..%2Fx/runs/r/tasks/t/mapped/3"
     )
 

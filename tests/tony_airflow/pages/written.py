@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from tests.schedulers.local.test_damaged import APP
-from tony_airflow.pages.history import Place
+from tony_airflow.pages.history import TaskInstanceKey
 
-PLACE = Place("dag", "manual__2026-01-01T00:00:00+00:00", "train")
+TI_KEY = TaskInstanceKey("dag", "manual__2026-01-01T00:00:00+00:00", "train")
 APP_ID = "local_20260101000000_abcdef"
 CONTAINER = f"container_{APP_ID}_01_000001"
 EVIL = "<script>alert('x')</script>"
 
 
-def written(home: Path, place: Place = PLACE, app_id: str = APP_ID, **job: Any) -> str:
+def written(home: Path, ti_key: TaskInstanceKey = TI_KEY, app_id: str = APP_ID, **job: Any) -> str:
     """An ended job of one task, which printed a line; its id."""
     folder = home / "history" / app_id
     folder.mkdir(parents=True)
@@ -27,7 +27,7 @@ def written(home: Path, place: Place = PLACE, app_id: str = APP_ID, **job: Any) 
         "submitted": 1767225600.0,
         "finished": 1767225660.0,
         "diagnostics": "worker:0 failed with exit code 7",
-        "tags": ["mine", place.tag],
+        "tags": ["mine", ti_key.tag],
         **job,
     }
     run = {"session": 0, "container": CONTAINER, "node": "here"}

@@ -11,6 +11,9 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping
 from urllib.parse import quote, urlsplit
 
+from airflow.providers.common.compat.sdk import conf
+from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_0_PLUS
+
 from tony_airflow.connection import YARN, Site
 from tony_airflow.links.tony import APPLICATION, LOG, LOGS, PAGE, PORTAL, TENSORBOARD
 from tony_core.hadoop.errors import ConfigurationError
@@ -79,9 +82,6 @@ def history_page(ti: Any) -> str:
 
     It is a path without a host where Airflow's configuration has no ``base_url``.
     """
-    from airflow.providers.common.compat.sdk import conf
-    from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_0_PLUS
-
     section = "api" if AIRFLOW_V_3_0_PLUS else "webserver"
     base = str(conf.get(section, "base_url", fallback="") or "").rstrip("/")
     map_index = getattr(ti, "map_index", None)

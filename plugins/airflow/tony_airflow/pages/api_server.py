@@ -17,8 +17,8 @@ from airflow.models.xcom import XComModel
 from fastapi import Depends, FastAPI, Path
 from fastapi.responses import HTMLResponse
 
-from tony_airflow.pages.history import Connections, Place, plain_xcom
-from tony_airflow.pages.html import answer
+from tony_airflow.pages.history import Connections, TaskInstanceKey, plain_xcom
+from tony_airflow.pages.html import render_page
 
 app = FastAPI(title="TonY", openapi_url=None, docs_url=None, redoc_url=None)
 
@@ -27,48 +27,48 @@ _JOB = "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}/{map_index}/"
 _MapIndex = Annotated[int, Path(ge=-1, le=2**31 - 1)]
 
 
-def _place(dag_id: str, run_id: str, task_id: str, map_index: _MapIndex) -> Place:
-    return Place(dag_id, run_id, task_id, map_index)
+def _ti_key(dag_id: str, run_id: str, task_id: str, map_index: _MapIndex) -> TaskInstanceKey:
+    return TaskInstanceKey(dag_id, run_id, task_id, map_index)
 
 
-_Place = Annotated[Place, Depends(_place)]
+_TiKey = Annotated[TaskInstanceKey, Depends(_ti_key)]
 
 
 @app.get(_JOB, dependencies=_ALLOWED, response_class=HTMLResponse)
-def job(place: _Place, session: SessionDep) -> HTMLResponse:
+def job(ti_key: _TiKey, session: SessionDep) -> HTMLResponse:
     """The job of a task instance."""
-    return _respond(place, session)
+    return _respond(ti_key, session)
 
 
 @app.get(_JOB + "logs", dependencies=_ALLOWED, response_class=HTMLResponse)
-def all_logs(place: _Place, session: SessionDep) -> HTMLResponse:
+def all_logs(ti_key: _TiKey, session: SessionDep) -> HTMLResponse:
     """The logs of all tasks of that job."""
-    return _respond(place, session, logs=True)
+    return _respond(ti_key, session, logs=True)
 
 
 @app.get(_JOB + "logs/{task}", dependencies=_ALLOWED, response_class=HTMLResponse)
-def logs(place: _Place, task: str, session: SessionDep) -> HTMLResponse:
+def logs(ti_key: _TiKey, task: str, session: SessionDep) -> HTMLResponse:
     """The logs of one task of that job."""
-    return _respond(place, session, task=task)
+    return _respond(ti_key, session, task=task)
 
 
-def _respond(place: Place, session: Any, **what: Any) -> HTMLResponse:
-    page = answer(place, xcoms(place, session), connections(place), **what)
+def _respond(ti_key: TaskInstanceKey, session: Any, **what: Any) -> HTMLResponse:
+    page = render_page(ti_key, xcoms(ti_key, session), connections(ti_key), **what)
     return HTMLResponse(page.text, page.status, headers=dict(page.headers))
 
 
-def xcoms(place: Place, session: Any) -> Callable[[str], Any]:
+def xcoms(ti_key: TaskInstanceKey, session: Any) -> Callable[[str], Any]:
     """A function that reads an XCom of a task instance by its key."""
 
     def xcom(key: str) -> Any:
-        found = session.scalars(place.xcom_query(XComModel, key)).first()
+        found = session.scalars(ti_key.xcom_query(XComModel, key)).first()
         return None if found is None else plain_xcom(found.value)
 
     return xcom
 
 
-def connections(place: Place) -> Connections:
+def connections(ti_key: TaskInstanceKey) -> Connections:
     """A function that reads a connection, if the DAG's team may use it where there are teams."""
-    team = DagModel.get_team_name(place.dag_id) if hasattr(DagModel, "get_team_name") else None
+    team = DagModel.get_team_name(ti_key.dag_id) if hasattr(DagModel, "get_team_name") else None
     more = {"team_name": team} if team else {}
     return lambda conn_id: Connection.get_connection_from_secrets(conn_id, **more)

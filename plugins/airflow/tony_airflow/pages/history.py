@@ -62,11 +62,11 @@ _readers = threading.BoundedSemaphore(READERS)
 Connections = Callable[[str], Any]
 
 
-class NoPage(LookupError):
+class PageNotFound(LookupError):
     """There is nothing to show; the message says why."""
 
 
-class Place(NamedTuple):
+class TaskInstanceKey(NamedTuple):
     """A task instance."""
 
     dag_id: str
@@ -108,33 +108,35 @@ def site_for(named: Any, connections: Connections) -> Site:
     if not conn_id and scheduler == LOCAL:
         return Site()
     if not isinstance(conn_id, str) or not conn_id:
-        raise NoPage("the task instance names no connection for its job")
+        raise PageNotFound("the task instance names no connection for its job")
     try:
         connection = connections(conn_id)
     except Exception:
-        raise NoPage(f"there is no connection {conn_id} for this web server") from None
+        raise PageNotFound(f"there is no connection {conn_id} for this web server") from None
     if connection.conn_type != CONN_TYPE:
-        raise NoPage(f"the connection {conn_id} is not of the type {CONN_TYPE}")
+        raise PageNotFound(f"the connection {conn_id} is not of the type {CONN_TYPE}")
     site = site_of(connection)
     return site._replace(scheduler=LOCAL) if scheduler == LOCAL else site
 
 
-class Job:
+class RecordedJob:
     """One task instance's job in history; a context manager, which closes its connections."""
 
-    def __init__(self, place: Place, xcom: Callable[[str], Any], connections: Connections) -> None:
-        self.place = place
+    def __init__(
+        self, ti_key: TaskInstanceKey, xcom: Callable[[str], Any], connections: Connections
+    ) -> None:
+        self.ti_key = ti_key
         self._xcom = xcom
         self._connections = connections
         self._clients: Optional[ClientPool] = None
         self._deadline = time.monotonic() + PAGE_S
         self.record = JobHistory("")
 
-    def __enter__(self) -> Job:
-        """Find the job; NoPage where there is nothing to show."""
+    def __enter__(self) -> RecordedJob:
+        """Find the job; PageNotFound where there is nothing to show."""
         app_id = self._xcom(APPLICATION_ID)
         if not isinstance(app_id, str) or not is_app_id(app_id):
-            raise NoPage("this task instance has submitted no job (yet)")
+            raise PageNotFound("this task instance has submitted no job (yet)")
         found: List[Optional[JobHistory]] = []
         problem = f"it was not read within {PAGE_S:g} s: the cluster is slow or does not answer"
 
@@ -152,17 +154,19 @@ class Job:
         try:
             site = site_for(self._xcom(CONNECTION), self._connections)
         except _ERRORS as error:
-            raise NoPage(f"the history of {app_id} cannot be read: {_text_of(error)}") from None
+            raise PageNotFound(
+                f"the history of {app_id} cannot be read: {_text_of(error)}"
+            ) from None
         self._clients = clients = ClientPool(site.scheduler, site.env)
         read_within(self._deadline, lambda: read(clients, site.history_location))
         for record in list(found):
-            if record is not None and self.place.tag in _tags(record.job):
+            if record is not None and self.ti_key.tag in _tags(record.job):
                 self.record = record
                 return self
         self.close()
         if problem:
-            raise NoPage(f"the history of {app_id} cannot be read: {problem}")
-        raise NoPage(
+            raise PageNotFound(f"the history of {app_id} cannot be read: {problem}")
+        raise PageNotFound(
             f"no history of {app_id} with the tag of this task instance can be read from this"
             " web server: an embedded scheduler's is on the worker's machine, in its TONY_HOME"
         )
@@ -184,10 +188,10 @@ class Job:
         """The ends of a task's logs, those of its last containers."""
         known = {one.task: one for one in self.view.tasks}
         if task not in known:
-            raise NoPage(f"the job {self.view.app_id} has no such task")
+            raise PageNotFound(f"the job {self.view.app_id} has no such task")
         return self._read(known[task].log_refs()[-RUNS:], LINES)
 
-    def ends(self) -> Dict[str, List[Log]]:
+    def last_lines(self) -> Dict[str, List[Log]]:
         """The last lines of some tasks' logs, by task; failed tasks come first."""
         tasks = sorted(self.view.tasks, key=lambda task: task.state != "failed")[:ENDS]
         refs = {task.task: task.log_refs()[-1:] for task in tasks}

@@ -19,7 +19,7 @@ from typing import (
 from urllib.parse import quote
 
 from tony_airflow.links.addresses import is_web
-from tony_airflow.pages.history import Connections, Job, Log, NoPage, Place
+from tony_airflow.pages.history import Connections, Log, PageNotFound, RecordedJob, TaskInstanceKey
 from tony_core.job.mask import mask_text
 from tony_core.view import JobView, TaskView
 
@@ -51,7 +51,7 @@ def headers(nonce: str) -> Mapping[str, str]:
     }
 
 
-class Answer(NamedTuple):
+class PageResponse(NamedTuple):
     """A page as an HTTP response."""
 
     text: str
@@ -59,30 +59,32 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
 
 
-def answer(
-    place: Place,
+def render_page(
+    ti_key: TaskInstanceKey,
     xcom: Callable[[str], Any],
     connections: Connections,
     *,
     logs: bool = False,
     task: Optional[str] = None,
-) -> Answer:
+) -> PageResponse:
     """The job of a task instance; with ``logs`` all its tasks' logs, or those of one ``task``."""
     nonce = os.urandom(16).hex()
     try:
-        with Job(place, xcom, connections) as job:
+        with RecordedJob(ti_key, xcom, connections) as job:
             if task is not None:
                 text = logs_page(job.view, task, job.logs(task), nonce)
             elif logs:
-                text = all_logs_page(job.view, job.ends(), nonce)
+                text = all_logs_page(job.view, job.last_lines(), nonce)
             else:
-                text = job_page(place, job.view, job.record.events, nonce)
-        return Answer(text, 200, headers(nonce))
-    except NoPage as error:
-        return Answer(no_page(str(error), nonce), 404, headers(nonce))
+                text = job_page(ti_key, job.view, job.record.events, nonce)
+        return PageResponse(text, 200, headers(nonce))
+    except PageNotFound as error:
+        return PageResponse(not_found_page(str(error), nonce), 404, headers(nonce))
 
 
-def job_page(place: Place, view: JobView, events: Sequence[Mapping[str, Any]], nonce: str) -> str:
+def job_page(
+    ti_key: TaskInstanceKey, view: JobView, events: Sequence[Mapping[str, Any]], nonce: str
+) -> str:
     """A job: how it ended, its tasks, their metrics, its events."""
     fields: List[Tuple[str, str]] = [
         ("Application", view.app_id),
@@ -96,7 +98,7 @@ def job_page(place: Place, view: JobView, events: Sequence[Mapping[str, Any]], n
     state = view.state.value
     parts = [
         f"<h1>{_text(view.name or view.app_id)} <span class=soft>{_text(state)}</span></h1>",
-        f"<p><a href={_href(task_of(place))}>The task in Airflow</a></p>",
+        f"<p><a href={_href(task_of(ti_key))}>The task in Airflow</a></p>",
         "" if view.state.ended else "<p class=soft>As history last recorded it.</p>",
         _table((), [(name, _text(text)) for name, text in fields if text]),
         f"<pre>{_text(view.diagnostics)}</pre>" if view.diagnostics else "",
@@ -143,15 +145,15 @@ def all_logs_page(view: JobView, ends: Mapping[str, Sequence[Log]], nonce: str) 
     return _page(f"Logs of {view.name or view.app_id}", "".join(parts), nonce)
 
 
-def no_page(why: str, nonce: str) -> str:
+def not_found_page(why: str, nonce: str) -> str:
     """The page that says why there is no job to show."""
     return _page("No job", f"<h1>No job</h1><p>{_text(why)}</p>", nonce)
 
 
-def task_of(place: Place) -> str:
+def task_of(ti_key: TaskInstanceKey) -> str:
     """The address of the task instance in Airflow's own pages, relative to a job's page."""
-    mapped = f"/mapped/{place.map_index}" if place.map_index >= 0 else ""
-    names = [quote(name, safe="") for name in (place.dag_id, place.run_id, place.task_id)]
+    mapped = f"/mapped/{ti_key.map_index}" if ti_key.map_index >= 0 else ""
+    names = [quote(name, safe="") for name in (ti_key.dag_id, ti_key.run_id, ti_key.task_id)]
     return f"{_UP}dags/{names[0]}/runs/{names[1]}/tasks/{names[2]}{mapped}"
 
 

@@ -8,6 +8,8 @@ first lease.
 The listener does not delay the request: a thread ends the job some seconds later, since mostly the
 trigger has ended it by then. The listener reads at once which job that is: a new one that follows
 is another. As for pages (:mod:`.history`), a job in an XCom counts only with the task's own tag.
+
+Every process of Airflow imports this module, so functions import what only the API server needs.
 """
 
 from __future__ import annotations
@@ -50,9 +52,9 @@ def _on_marked(previous_state: Any, ti: Any) -> None:
     from tony_airflow.pages.api_server import xcoms
     from tony_core.files.location import is_app_id
 
-    place = history.Place(ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
+    ti_key = history.TaskInstanceKey(ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
     with create_session(scoped=False) as session:  # the request has its own
-        xcom = xcoms(place, session)
+        xcom = xcoms(ti_key, session)
         app_id, named = xcom(history.APPLICATION_ID), xcom(history.CONNECTION)
     if not isinstance(app_id, str) or not is_app_id(app_id):
         return
@@ -60,7 +62,7 @@ def _on_marked(previous_state: Any, ti: Any) -> None:
         _warn(app_id, f"{THREADS} others are being ended")
         return
     thread = threading.Thread(
-        target=_end, args=(place, app_id, named), name="tony-mark", daemon=True
+        target=_end, args=(ti_key, app_id, named), name="tony-mark", daemon=True
     )
     try:
         thread.start()
@@ -73,15 +75,15 @@ def _warn(app_id: str, why: str) -> None:
     _log.warning("%s, whose task was marked, ends by its lease: %s", app_id, why)
 
 
-def _end(place: Any, app_id: str, named: Any) -> None:
+def _end(ti_key: Any, app_id: str, named: Any) -> None:
     try:
         time.sleep(GRACE_S)
-        _kill(place, app_id, named)
+        _kill(ti_key, app_id, named)
     finally:
         _threads.release()
 
 
-def _kill(place: Any, app_id: str, named: Any) -> None:
+def _kill(ti_key: Any, app_id: str, named: Any) -> None:
     from tony_airflow.hooks.tony import TonyHook
     from tony_airflow.pages.api_server import connections
     from tony_airflow.pages.history import site_for
@@ -89,10 +91,10 @@ def _kill(place: Any, app_id: str, named: Any) -> None:
 
     with _kills:
         try:
-            hook = TonyHook.of(site_for(named, connections(place)))
+            hook = TonyHook.of(site_for(named, connections(ti_key)))
             try:
                 status = hook.status(app_id)
-                if not status.state.ended and place.tag in map(str.lower, status.tags):
+                if not status.state.ended and ti_key.tag in map(str.lower, status.tags):
                     hook.kill(app_id, "its Airflow task was marked", KILL_S)
             finally:
                 hook.close()

@@ -11,8 +11,8 @@ from airflow.utils.session import create_session
 from airflow.www.auth import has_access_dag
 from flask import Blueprint, Response  # type: ignore[import-not-found, unused-ignore]
 
-from tony_airflow.pages.history import Place, plain_xcom
-from tony_airflow.pages.html import answer
+from tony_airflow.pages.history import TaskInstanceKey, plain_xcom
+from tony_airflow.pages.html import render_page
 
 blueprint = Blueprint("tony", __name__, url_prefix="/tony")
 
@@ -24,31 +24,31 @@ _allowed = has_access_dag("GET", DagAccessEntity.TASK_LOGS)
 @_allowed
 def job(dag_id: str, run_id: str, task_id: str, map_index: int) -> Response:
     """The job of a task instance."""
-    return _respond(Place(dag_id, run_id, task_id, map_index))
+    return _respond(TaskInstanceKey(dag_id, run_id, task_id, map_index))
 
 
 @blueprint.route(_JOB + "logs")
 @_allowed
 def all_logs(dag_id: str, run_id: str, task_id: str, map_index: int) -> Response:
     """The logs of all tasks of that job."""
-    return _respond(Place(dag_id, run_id, task_id, map_index), logs=True)
+    return _respond(TaskInstanceKey(dag_id, run_id, task_id, map_index), logs=True)
 
 
 @blueprint.route(_JOB + "logs/<task>")
 @_allowed
 def logs(dag_id: str, run_id: str, task_id: str, map_index: int, task: str) -> Response:
     """The logs of one task of that job."""
-    return _respond(Place(dag_id, run_id, task_id, map_index), task=task)
+    return _respond(TaskInstanceKey(dag_id, run_id, task_id, map_index), task=task)
 
 
-def _respond(place: Place, **what: Any) -> Response:
-    page = answer(place, lambda key: _xcom(place, key), _connection, **what)
+def _respond(ti_key: TaskInstanceKey, **what: Any) -> Response:
+    page = render_page(ti_key, lambda key: _xcom(ti_key, key), _connection, **what)
     return Response(page.text, page.status, dict(page.headers), mimetype="text/html")
 
 
-def _xcom(place: Place, key: str) -> Any:
+def _xcom(ti_key: TaskInstanceKey, key: str) -> Any:
     with create_session() as session:
-        found = place.xcom_query(XCom, key, session=session).first()
+        found = ti_key.xcom_query(XCom, key, session=session).first()
         return None if found is None else plain_xcom(found.value)
 
 
