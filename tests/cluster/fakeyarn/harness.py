@@ -34,7 +34,7 @@ from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job, Resources, Runtime
 from tony_core.schedulers.port import AppState
 from tony_core.schedulers.yarn.client.scheduler import YarnScheduler
-from tony_core.schedulers.yarn.master import heartbeat, launcher, pool
+from tony_core.schedulers.yarn.master import heartbeat, launcher, pending_reasons, pool
 from tony_core.schedulers.yarn.master.application import Application
 from tony_core.schedulers.yarn.master.launch_context import LaunchContexts
 from tony_core.schedulers.yarn.master.pool_factory import connect_pool
@@ -46,7 +46,7 @@ def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heartbeats of the masters in this process go with those of the fake's nodes."""
     monkeypatch.setattr(heartbeat, "SLOW_S", 0.1)
     monkeypatch.setattr(heartbeat, "FAST_S", 0.03)
-    monkeypatch.setattr(pool, "FIRST_REASON_S", 0.1)
+    monkeypatch.setattr(pending_reasons, "FIRST_REASON_S", 0.1)
     monkeypatch.setattr(pool, "NODES_S", 0.1)
     monkeypatch.setattr(pool, "UNREPORTED_END_S", 1.0)
     monkeypatch.setattr(launcher, "STOP_S", 1.0)

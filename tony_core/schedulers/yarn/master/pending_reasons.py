@@ -13,6 +13,37 @@ _NEVER = "no node is large enough"
 _MOST_NAMED = 5
 
 
+FIRST_REASON_S = 1.0  # until the reason of a wait is reported
+REASON_S = 5.0  # until a changed one is
+
+
+class ReasonTimer:
+    """Decides when to look for the reason of a wait, and whether it is a new one."""
+
+    def __init__(self) -> None:
+        self._waiting_since: Optional[float] = None
+        self._checked_at = 0.0
+        self._reason = ""
+
+    def is_due(self, waiting: bool, now: float) -> bool:
+        """Whether it is time to look for the reason."""
+        if not waiting:
+            self._waiting_since, self._reason = None, ""
+            return False
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if now - self._waiting_since < FIRST_REASON_S:
+            return False
+        return not self._reason or now - self._checked_at >= REASON_S
+
+    def is_new(self, reason: str, now: float) -> bool:
+        """Record a reason; whether it differs from the last one."""
+        self._checked_at = now
+        changed = reason != self._reason
+        self._reason = reason
+        return changed
+
+
 def explain_impossible(need: Capability, maximum: Capability, known: Collection[str]) -> str:
     """Why this cluster can never grant it; empty if it may.
 

@@ -45,8 +45,6 @@ from tony_core.schedulers.yarn.resources import to_capability, to_resources
 SETTLE_S = 1.5
 EXPECT_ENDS_S = 3.0  # after a program's end: containers' ends are expected, and polled for
 MAX_POLLED_NODES = 16  # up to so many nodes are polled themselves
-FIRST_REASON_S = 1.0  # until the reason of a wait is reported
-REASON_S = 5.0  # until a changed one is
 NODES_S = 1.0  # the largest age of the node reports by which hosts are named
 #: From a node's confirmation of a stop to the ResourceManager's report of the end.
 UNREPORTED_END_S = 10.0
@@ -100,9 +98,7 @@ class YarnPool(container_pool.ContainerPool):
         self._tracking_url = ""
         self._sent_url = ""
         self._preempted: set[ContainerId] = set()
-        self._waiting_since: Optional[float] = None
-        self._reason_at = 0.0
-        self._reason = ""
+        self._reason = pending_reasons.ReasonTimer()
 
     # ------------------------------------------------------------------ the port
 
@@ -274,7 +270,7 @@ class YarnPool(container_pool.ContainerPool):
             soon = closely or bool(self._requests.outstanding) or self._containers.awaits_end
             if closely:
                 self._check_nodes()
-            explains = self._is_reason_due(now)
+            explains = self._reason.is_due(bool(self._requests.outstanding), now)
         if explains:
             self._report_reason(answer, now)
         return soon
@@ -367,17 +363,6 @@ class YarnPool(container_pool.ContainerPool):
         if found or first:
             self._emit(container_pool.PreviousContainers(tuple(found)))
 
-    def _is_reason_due(self, now: float) -> bool:
-        """Whether it is time to report why requests wait."""
-        if not self._requests.outstanding:
-            self._waiting_since, self._reason = None, ""
-            return False
-        if self._waiting_since is None:
-            self._waiting_since = now
-        if now - self._waiting_since < FIRST_REASON_S:
-            return False
-        return not self._reason or now - self._reason_at >= REASON_S
-
     def _report_reason(self, answer: Allocation, now: float) -> None:
         nodes = self._nodes.read(NODES_S)
         queue = self._registered.queue if self._registered is not None else ""
@@ -387,9 +372,7 @@ class YarnPool(container_pool.ContainerPool):
             words = pending_reasons.explain_pending(
                 requests, held, queue, answer.headroom, seen, avoided
             )
-            self._reason_at = now
-            if requests and words != self._reason:
-                self._reason = words
+            if requests and self._reason.is_new(words, now):
                 self._emit(container_pool.AllocationPending(words))
 
     # ------------------------------------------------------------------ from the launcher
