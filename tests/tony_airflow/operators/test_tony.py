@@ -26,7 +26,7 @@ from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.operators import retries, submission, task_job
 from tony_airflow.operators.task_job import TaskJob
 from tony_airflow.operators.tony import TonyOperator
-from tony_airflow.pages.history import Job, Place
+from tony_airflow.pages.history import RecordedJob, TaskInstanceKey
 from tony_core.job.problems import JobError
 from tony_core.schedulers.port import AppState, LastingRefusal, SchedulerError
 from tony_core.view import JobView
@@ -657,7 +657,9 @@ class TestDeferred:
         }  # fmt: skip
         assert ti.pushed["tony_link_log_worker_0"] == f"{page}logs/worker%3A0"
         assert ti.pushed["tony_link_tensorboard"] == f"{page}#metrics"
-        with Job(Place("dag", "run", "train"), ti.pushed.get, lambda conn_id: None) as kept:
+        with RecordedJob(
+            TaskInstanceKey("dag", "run", "train"), ti.pushed.get, lambda conn_id: None
+        ) as kept:
             assert kept.view.app_id == told_of["app_id"]
             assert [log.lines[-1:] for log in kept.logs("worker:0")] == [("trained",), ()]
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
