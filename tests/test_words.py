@@ -17,12 +17,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 ROOMS = ("tony_core", "executor", "program", "plugins", "dags", "tests", "benchmarks")
 
 LEFT_OUT = (
-    "tests/airflow_2",
     "tests/client/workflow",
-    "tests/cluster/fakeyarn/harness.py",
-    "tests/files/webhdfs",
-    "tests/hadoop",
-    "tests/schedulers",
     "tests/tony_airflow",
     "tests/tony_azkaban",
     "tests/test_words.py",  # it has the refused words themselves

@@ -76,7 +76,7 @@ class Definitions:
             self.enums[enum.name] = {value.name: value.number for value in enum.value}
 
     def default(self, field: descriptor_pb2.FieldDescriptorProto) -> Any:
-        """A default as we write it; ``None`` when none is said."""
+        """A default as we write it; ``None`` when there is none."""
         if not field.HasField("default_value"):
             return None
         if field.type == 14:

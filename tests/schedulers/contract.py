@@ -54,27 +54,27 @@ class Master:
     def __init__(self, pool: ContainerPool) -> None:
         self.pool = pool
         self.events: queue.SimpleQueue[PoolEvent] = queue.SimpleQueue()
-        self.heard: List[PoolEvent] = []
+        self.received: List[PoolEvent] = []
         self.info: Optional[PoolInfo] = None
         self.closed = False
 
     def start(self) -> Master:
-        self.info = self.pool.start(self._hear, "http://localhost:1/")
+        self.info = self.pool.start(self._on_event, "http://localhost:1/")
         return self
 
-    def _hear(self, event: PoolEvent) -> None:
+    def _on_event(self, event: PoolEvent) -> None:
         assert not self.closed, f"{event} came after close"
         self.events.put(event)
 
     def next(self, kind: Type[E], where: Callable[[E], bool] = lambda _: True) -> E:
-        """The next event of that kind; others before it are kept in ``heard``."""
+        """The next event of that kind; others before it are kept in ``received``."""
         end = time.monotonic() + WAIT_S
         while True:
             try:
                 event = self.events.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
-                raise AssertionError(f"no {kind.__name__}; heard {self.heard}") from None
-            self.heard.append(event)
+                raise AssertionError(f"no {kind.__name__}; heard {self.received}") from None
+            self.received.append(event)
             if isinstance(event, kind) and where(event):
                 return event
 
@@ -86,7 +86,7 @@ class Master:
                 event = self.events.get(timeout=max(0.0, end - time.monotonic()))
             except queue.Empty:
                 return
-            self.heard.append(event)
+            self.received.append(event)
             assert not isinstance(event, kind), event
 
     def get(
@@ -110,8 +110,8 @@ class Master:
         self.pool.launch(container, Launch(argv, env, (), SECRET))
 
     def end_of(self, container: Container) -> Completed:
-        """How it ended, also when that was heard while something else was waited for."""
-        for event in self.heard:
+        """How it ended, also when that came while something else was waited for."""
+        for event in self.received:
             if isinstance(event, Completed) and event.container_id == container.id:
                 return event
         return self.next(Completed, lambda event: event.container_id == container.id)
@@ -139,7 +139,7 @@ class Harness(ABC):
         """What one application may have at most."""
 
     @abstractmethod
-    def submit(self, **orders: Any) -> str:
+    def submit(self, **instructions: Any) -> str:
         """Submit an application whose master is ``standin.py``; its id."""
 
     @abstractmethod
@@ -159,13 +159,13 @@ class Harness(ABC):
     it has ended; on YARN they are a moment later."""
 
     def acknowledged(self) -> None:
-        """Wait until the scheduler knows that the masters have heard what it told them: what it
-        does not know to be heard may be told to a next master again."""
+        """Wait until the scheduler knows that the masters have received its events: what it
+        does not know to be received may be reported to a next master again."""
 
-    def heard(self, app_id: str) -> Path:
+    def events_file(self, app_id: str) -> Path:
         """What the stand-in master of an application writes down."""
         root = Path(self.scheduler.staging_root(harness_job()))
-        return root / "apps" / app_id / "heard.jsonl"
+        return root / "apps" / app_id / "events.jsonl"
 
     def gone(self, marker: str) -> None:
         """Nothing with this word in its command line runs any more."""
@@ -212,11 +212,11 @@ def test_a_container_is_granted_launched_and_ends(harness: Harness) -> None:
     master.launch(container, "pass")
     end = master.end_of(container)
     assert (end.exit_code, end.cause) == (0, ExitCause.EXITED)
-    kinds = [type(event) for event in master.heard if not isinstance(event, AllocationPending)]
+    kinds = [type(event) for event in master.received if not isinstance(event, AllocationPending)]
     assert kinds == [Allocated, Started, Completed]
 
 
-def test_the_master_is_told_what_the_scheduler_knows(harness: Harness) -> None:
+def test_the_master_gets_what_the_scheduler_knows(harness: Harness) -> None:
     info = harness.master().info
     assert info is not None
     assert info.app_id
@@ -253,7 +253,7 @@ def test_what_cannot_start_completes_as_a_failed_launch(harness: Harness) -> Non
     master.quiet(0.3, Started)
 
 
-def test_the_environment_says_which_container_it_is(harness: Harness) -> None:
+def test_the_environment_names_the_container(harness: Harness) -> None:
     master = harness.master()
     container = master.run(
         "import os, sys; e = os.environ;"
@@ -356,7 +356,7 @@ def test_what_can_never_fit_is_refused(harness: Harness) -> None:
     assert str(much.memory_mb) in refused.reason
 
 
-def test_what_waits_says_why_and_comes_when_there_is_room(harness: Harness) -> None:
+def test_a_waiting_request_has_a_reason_and_is_granted_when_there_is_room(harness: Harness) -> None:
     first, second = harness.master("first"), harness.master("second")
     most = Resources(memory_mb=harness.most_memory_mb() * 2 // 3)
     (held,) = first.get(resources=most)
@@ -466,7 +466,7 @@ def test_stop_leaves_nothing(harness: Harness, tmp_path: Path, words: tuple[str,
     master.quiet(0.3, Completed)
 
 
-def test_stop_gives_time_to_say_goodbye(harness: Harness, tmp_path: Path) -> None:
+def test_stop_gives_a_grace_period(harness: Harness, tmp_path: Path) -> None:
     master = harness.master()
     goodbye = tmp_path / "goodbye"
     container = master.run(
@@ -499,7 +499,7 @@ def test_the_end_of_the_process_is_the_end_of_its_descendants(
     assert running(marker) == []
 
 
-def test_nothing_is_heard_after_close(harness: Harness) -> None:
+def test_no_event_arrives_after_close(harness: Harness) -> None:
     master = harness.master()
     containers = master.get(3)
     for container in containers:
@@ -519,7 +519,7 @@ def test_stopping_and_releasing_what_is_unknown_is_silence(harness: Harness) -> 
 # --------------------------------------------------------------------------- a next master
 
 
-def test_a_next_master_is_told_what_runs(harness: Harness, tmp_path: Path) -> None:
+def test_a_next_master_gets_what_runs(harness: Harness, tmp_path: Path) -> None:
     master = harness.master()
     (kept, ended) = master.get(2)
     go = tmp_path / "go"
@@ -527,7 +527,7 @@ def test_a_next_master_is_told_what_runs(harness: Harness, tmp_path: Path) -> No
     master.launch(kept, code + "raise SystemExit(3)")
     master.launch(ended, "pass")
     master.end_of(ended)
-    while Started(kept.id) not in master.heard:
+    while Started(kept.id) not in master.received:
         master.next(Started)
     harness.acknowledged()
     master.close()
@@ -536,7 +536,7 @@ def test_a_next_master_is_told_what_runs(harness: Harness, tmp_path: Path) -> No
     assert second.info is not None
     assert second.info.attempt == 2
     previous = second.next(PreviousContainers)
-    assert len(second.heard) == 1
+    assert len(second.received) == 1
     assert [container.id for container in previous.containers] == [kept.id]
     go.touch()
     end = second.end_of(kept)
@@ -544,12 +544,12 @@ def test_a_next_master_is_told_what_runs(harness: Harness, tmp_path: Path) -> No
     second.quiet(0.2, Completed)
 
 
-def test_a_next_master_is_told_what_ended_meanwhile(harness: Harness) -> None:
+def test_a_next_master_gets_what_ended_meanwhile(harness: Harness) -> None:
     master = harness.master()
     container, other = master.get(2)
     master.launch(other, "import time; time.sleep(60)")  # which is why there is a next master
     master.launch(container, "import time; time.sleep(0.3); raise SystemExit(4)")
-    while not {Started(container.id), Started(other.id)} <= set(master.heard):
+    while not {Started(container.id), Started(other.id)} <= set(master.received):
         master.next(Started)
     master.close()
     time.sleep(0.8)
@@ -629,7 +629,7 @@ def test_kill_ends_everything_and_can_be_repeated(harness: Harness) -> None:
     assert harness.scheduler.status(app_id) == status
 
 
-def test_an_unknown_application_is_said_to_be_unknown(harness: Harness) -> None:
+def test_an_unknown_application_is_reported_as_unknown(harness: Harness) -> None:
     unknown = harness.scheduler.new_app_id(harness_job())
     with pytest.raises(NoSuchApplication):
         harness.scheduler.status(unknown)
@@ -671,18 +671,18 @@ def test_logs_are_read_by_offset(harness: Harness) -> None:
 
 
 def log_refs(harness: Harness, app_id: str) -> List[LogRef]:
-    """The containers that the stand-in master heard of."""
+    """The containers that the stand-in master got events of."""
     found = []
-    for words in harness_heard(harness, app_id):
+    for words in harness_events(harness, app_id):
         if "Allocated" in words[2]:
-            said = dict(re.findall(r"\b(id|node|log_url)='([^']*)'", words[2]))
-            found.append(LogRef(said["id"], said["node"], said["log_url"]))
+            fields = dict(re.findall(r"\b(id|node|log_url)='([^']*)'", words[2]))
+            found.append(LogRef(fields["id"], fields["node"], fields["log_url"]))
     return found
 
 
-def harness_heard(harness: Harness, app_id: str) -> List[List[Any]]:
+def harness_events(harness: Harness, app_id: str) -> List[List[Any]]:
     """What the stand-in master wrote down: [pid, attempt, event]."""
-    path = harness.heard(app_id)
+    path = harness.events_file(app_id)
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -697,7 +697,7 @@ def test_the_request_can_be_printed_before_it_is_sent(harness: Harness) -> None:
         harness.scheduler.status(app_id)
 
 
-def test_a_master_that_cannot_begin_says_why_and_leaves_nothing(harness: Harness) -> None:
+def test_a_master_that_cannot_begin_reports_why_and_leaves_nothing(harness: Harness) -> None:
     app_id = harness.submit(requests=[], gang=True, argv=[], then="finish", die="a bad day")
     status = ended(harness, app_id)
     assert status.state is AppState.FAILED

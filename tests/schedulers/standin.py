@@ -1,13 +1,13 @@
-"""A master for the scheduler tests: a real process that does little more than its orders.
+"""A master for the scheduler tests: a real process that does little more than its instructions.
 
-``python RUNTIME master ...`` in a runtime folder that :func:`make_runtime` made. The orders
-stand in the job folder (``orders.json``), or beside this module::
+``python RUNTIME master ...`` in a runtime folder that :func:`make_runtime` made. The instructions
+stand in the job folder (``instructions.json``), or beside this module::
 
     {"requests": [[role, count, memory_mb]], "gang": true, "argv": [...], "then": "finish" | "wait"}
 
 It asks for the containers, launches ``argv`` in each, and finishes when all have ended:
-succeeded if each ended with 0. SIGTERM ends the job as killed, unless the orders say
-``"deaf": true``. What it is told it writes to ``state_dir/heard.jsonl``, or where the orders say.
+succeeded if each ended with 0. SIGTERM ends the job as killed, unless the instructions have
+``"deaf": true``. It writes its events to ``state_dir/events.jsonl``, or where the instructions set.
 """
 
 from __future__ import annotations
@@ -63,31 +63,33 @@ def main(argv: Sequence[str]) -> int:
         parser.add_argument(f"--{word}")
     context, pool = open_master(parser.parse_args(argv))
     folders = (Path(context.job_dir), Path(__file__).parent)
-    found = next(one / "orders.json" for one in folders if (one / "orders.json").exists())
-    orders: Dict[str, Any] = json.loads(found.read_text())
-    artifacts = Path(context.job_dir, "artifacts.json")
-    listed = json.loads(artifacts.read_text()) if artifacts.exists() else []
-    brought = tuple(Artifact.from_json(item) for item in listed)
-    if "die" in orders:
-        sys.exit(str(orders["die"]))
+    found = next(
+        one / "instructions.json" for one in folders if (one / "instructions.json").exists()
+    )
+    instructions: Dict[str, Any] = json.loads(found.read_text())
+    listing = Path(context.job_dir, "artifacts.json")
+    listed = json.loads(listing.read_text()) if listing.exists() else []
+    artifacts = tuple(Artifact.from_json(item) for item in listed)
+    if "die" in instructions:
+        sys.exit(str(instructions["die"]))
     inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    heard = Path(orders.get("heard") or Path(context.state_dir) / "heard.jsonl")
-    if orders.get("deaf"):
+    events_file = Path(instructions.get("events_file") or Path(context.state_dir) / "events.jsonl")
+    if instructions.get("deaf"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda *_: inbox.put("TERM"))
     pool.start(inbox.put, "http://localhost:1/")
     requests: List[container_pool.ContainerRequest] = [
         container_pool.ContainerRequest(role, 0, count, Resources(memory_mb=memory))
-        for role, count, memory in orders["requests"]
+        for role, count, memory in instructions["requests"]
     ]
     left = sum(request.count for request in requests)
     if context.attempt == 1:
-        pool.request(requests, bool(orders["gang"]))
+        pool.request(requests, bool(instructions["gang"]))
     worst = 0
-    while left or orders["then"] == "wait":
+    while left or instructions["then"] == "wait":
         event = inbox.get()
-        with heard.open("a") as stream:
+        with events_file.open("a") as stream:
             stream.write(json.dumps([os.getpid(), context.attempt, repr(event)]) + "\n")
         if event == "TERM" and not context.kill_file:
             return 1  # the scheduler has ended it
@@ -101,7 +103,11 @@ def main(argv: Sequence[str]) -> int:
         if isinstance(event, container_pool.Allocated):
             for container in event.containers:
                 launch = container_pool.Launch(
-                    tuple(orders["argv"]), {}, brought, context.secret, f"{container.role}:0"
+                    tuple(instructions["argv"]),
+                    {},
+                    artifacts,
+                    context.secret,
+                    f"{container.role}:0",
                 )
                 pool.launch(container, launch)
         if isinstance(event, container_pool.Completed):

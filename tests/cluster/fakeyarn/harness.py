@@ -138,10 +138,10 @@ class FakeHarness(Harness):
     def artifacts(self) -> List[Artifact]:
         return [self._runtime_for("", "store")]
 
-    def _runtime_for(self, orders: str, place: str) -> Artifact:
-        """The runtime as an archive on HDFS, with orders beside the master's module."""
+    def _runtime_for(self, instructions: str, place: str) -> Artifact:
+        """The runtime as an archive on HDFS, with instructions beside the master's module."""
         packed = self._scratch / "tony-runtime.tar"
-        (self._runtime / "tests" / "schedulers" / "orders.json").write_text(orders)
+        (self._runtime / "tests" / "schedulers" / "instructions.json").write_text(instructions)
         with tarfile.open(packed, "w") as archive:
             for one in sorted(self._runtime.iterdir()):
                 archive.add(one, one.name)
@@ -161,21 +161,21 @@ class FakeHarness(Harness):
             mtime_ms=found.mtime_ms,
         )
 
-    def submit(self, **orders: Any) -> str:
-        job = self.job(**orders.pop("job", {}))
-        attempts = orders.pop("attempts", job.master.max_attempts)
+    def submit(self, **instructions: Any) -> str:
+        job = self.job(**instructions.pop("job", {}))
+        attempts = instructions.pop("attempts", job.master.max_attempts)
         job = job.replace(master=job.master._replace(max_attempts=attempts))
         app_id = self.scheduler.new_app_id(job)
-        orders["heard"] = str(self.heard(app_id))
-        brought = [self._runtime_for(json.dumps(orders), f"apps/{app_id}")]
-        self.scheduler.submit(app_id, self.scheduler.dry_run(app_id, job, brought), b"x" * 32)
+        instructions["events_file"] = str(self.events_file(app_id))
+        artifacts = [self._runtime_for(json.dumps(instructions), f"apps/{app_id}")]
+        self.scheduler.submit(app_id, self.scheduler.dry_run(app_id, job, artifacts), b"x" * 32)
         return app_id
 
     def acknowledged(self) -> None:
         time.sleep(3 * heartbeat.SLOW_S)
 
-    def heard(self, app_id: str) -> Path:
-        return self._scratch / f"heard-{app_id}.jsonl"
+    def events_file(self, app_id: str) -> Path:
+        return self._scratch / f"events-{app_id}.jsonl"
 
     def kill_master(self, app_id: str) -> None:
         self._kill(app_id)

@@ -77,7 +77,7 @@ class Handler(BaseHTTPRequestHandler):
         if not chunked:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if chunked:  # in two pieces, as nobody says where they end
+        if chunked:  # in two pieces, as no length is sent
             for part in filter(None, (body[:7], body[7:])):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
             self.wfile.write(b"0\r\n\r\n")

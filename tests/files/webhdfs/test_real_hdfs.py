@@ -30,7 +30,7 @@ Connect = Callable[..., WebHdfsFileSystem]
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """``connect(cluster)``: its file system as its superuser, or as somebody else."""
+    """``connect(cluster)``: its file system as its superuser, or as another user."""
     made: List[WebHdfsFileSystem] = []
 
     def client(cluster: Hadoop, user: str = "", patience_s: float = 30.0) -> WebHdfsFileSystem:

@@ -1,4 +1,4 @@
-"""Aggregated logs: what clusters wrote is read anywhere, and damage is told, never waited for."""
+"""Aggregated logs: what clusters wrote is read anywhere; damage is reported, never waited for."""
 
 from __future__ import annotations
 
@@ -111,12 +111,12 @@ def test_blocks_are_opened_only_as_far_as_needed() -> None:
     assert file.containers() == names
 
 
-def test_what_cannot_be_expanded_is_said() -> None:
+def test_what_cannot_be_expanded_is_reported() -> None:
     with pytest.raises(Unsupported, match="'lzo'; only 'gz' and 'none'"):
         TFile(BytesSource(tfile([[("container_x", [])]], compression="lzo"))).containers()
 
 
-def test_the_two_kinds_are_told_apart() -> None:
+def test_the_two_kinds_are_distinguished() -> None:
     for name, facts in RECORDED.items():
         assert is_ifile(BytesSource(recorded(name)), str(facts["application"])) == ("ifile" in name)
 
@@ -126,7 +126,7 @@ def test_the_index_of_another_application_is_none_of_ours() -> None:
         IFile(BytesSource(recorded("ifile-3.4.2")), "application_1_0001")
 
 
-def test_a_log_longer_than_its_container_is_said() -> None:
+def test_a_log_longer_than_its_container_is_reported() -> None:
     good = tfile([[("container_x", [("stdout", b"0123456789")])]])
     bad = good.replace(b"\x00\x0210", b"\x00\x0299")
     file = TFile(BytesSource(bad))

@@ -291,7 +291,7 @@ class TestMessages:
     def test_what_is_required_is_written_unasked(self) -> None:
         assert Token(kind="k").encode() == b"\x0a\x00\x12\x00\x1a\x01k\x22\x00"
 
-    def test_what_was_set_is_told_from_its_default(self) -> None:
+    def test_what_was_set_is_distinguished_from_its_default(self) -> None:
         assert not NodeId().has("port")
         assert NodeId(port=0).has("port")
         assert NodeId(port=0).encode() == b"\x10\x00"

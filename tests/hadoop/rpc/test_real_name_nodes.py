@@ -41,10 +41,10 @@ def test_calls_go_to_the_active_one(hadoop: GetHadoop) -> None:
         service.call(ANY_READ, GetServerDefaultsRequest())
         after = service.address
     assert {before, after} == set(found.rpc.addresses)
-    alone = Endpoints(found.rpc.service, (before,))
+    only_standby = Endpoints(found.rpc.service, (before,))
     words = "not supported in state standby"
     with (
-        Service(alone, _PROTOCOL, User(cluster.user)) as service,
+        Service(only_standby, _PROTOCOL, User(cluster.user)) as service,
         pytest.raises(Standby, match=words),
     ):
         service.call(ANY_READ, GetServerDefaultsRequest(), within_s=0.1)

@@ -64,7 +64,7 @@ def open_service() -> Iterator[Callable[..., Service]]:
 
 
 @pytest.fixture
-def nobody() -> Iterator[Address]:
+def closed_port() -> Iterator[Address]:
     """An address where nothing listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -186,9 +186,9 @@ class TestPairs:
         assert len(standby.calls) == 1
         assert len(active.calls) == 2
 
-    def test_one_that_is_down(self, open_service: MakeService, nobody: Address) -> None:
+    def test_one_that_is_down(self, open_service: MakeService, closed_port: Address) -> None:
         with Server(echo) as active:
-            service = open_service(nobody, active.address)
+            service = open_service(closed_port, active.address)
             service.call(ECHO, NodeId())
             assert service.address == active.address
             service.close()
@@ -199,14 +199,16 @@ class TestPairs:
             service.call(ECHO, NodeId())
             service.close()
 
-    def test_both_down_says_so_of_each(self, open_service: MakeService, nobody: Address) -> None:
+    def test_both_down_is_reported_of_each(
+        self, open_service: MakeService, closed_port: Address
+    ) -> None:
         other = Address("no-such-host.invalid", 1)
-        service = open_service(nobody, other, note="Looked in /etc")
+        service = open_service(closed_port, other, note="Looked in /etc")
         with pytest.raises(Unreachable) as caught:
             service.call(ECHO, NodeId(), within_s=0.3)
         words = str(caught.value)
         assert "the test server cannot be reached for echo" in words
-        assert f"{nobody}: connection refused" in words
+        assert f"{closed_port}: connection refused" in words
         assert "no-such-host.invalid:1: this name is not known" in words
         assert words.endswith(". Looked in /etc")
 
@@ -245,7 +247,7 @@ class TestDeadlines:
             thread.join(60)
             assert [str(error) for error in seen] == ["the test server was closed during echo"]
 
-    def test_who_waits_is_heard(
+    def test_a_waiting_call_reports_its_wait(
         self, open_service: MakeService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(connections, "PING_S", 0.05)
@@ -256,8 +258,8 @@ class TestDeadlines:
             assert server.pings >= 3
             service.close()
 
-    def test_closing_ends_a_pause(self, open_service: MakeService, nobody: Address) -> None:
-        service = open_service(nobody)
+    def test_closing_ends_a_pause(self, open_service: MakeService, closed_port: Address) -> None:
+        service = open_service(closed_port)
         timer = threading.Timer(0.2, service.close)
         timer.start()
         with pytest.raises(Closed):

@@ -43,7 +43,7 @@ def header(call_id: int, **more: Any) -> RpcResponseHeader:
     return RpcResponseHeader(call_id=call_id & 0xFFFFFFFF, status=0).replace(**more)
 
 
-def said(state: int, token: bytes = b"", auths: Sequence[SaslAuth] = ()) -> bytes:
+def sasl_answer(state: int, token: bytes = b"", auths: Sequence[SaslAuth] = ()) -> bytes:
     message = RpcSasl(state=state, auths=tuple(auths))
     return packet(header(SASL), message.replace(token=token) if token else message)
 
@@ -51,7 +51,7 @@ def said(state: int, token: bytes = b"", auths: Sequence[SaslAuth] = ()) -> byte
 def offer(qop: bytes = b"auth", method: str = "TOKEN", mechanism: str = "DIGEST-MD5") -> bytes:
     challenge = CHALLENGE % qop
     auth = SaslAuth(method=method, mechanism=mechanism, server_id="default", challenge=challenge)
-    return said(1, auths=[auth])
+    return sasl_answer(1, auths=[auth])
 
 
 def container() -> yarn.Container:
@@ -91,12 +91,16 @@ LIES = {
     "containers before the handshake": answers(GIVEN),
     "an order to end before the handshake": answers(SHUTDOWN),
     "containers after the challenge": offer() + answers(GIVEN),
-    "success without a challenge": said(0) + answers(GIVEN),
-    "success without a proof": offer() + said(0) + answers(GIVEN),
-    "success with an empty proof": offer() + said(0, b"rspauth=") + answers(GIVEN),
-    "success with another proof": offer() + said(0, b"rspauth=" + b"0" * 32) + answers(GIVEN),
-    "a challenge that proves nothing": offer() + said(3, b"rspauth=" + b"0" * 32) + said(0),
-    "a second offer": offer() + offer() + said(0),
+    "success without a challenge": sasl_answer(0) + answers(GIVEN),
+    "success without a proof": offer() + sasl_answer(0) + answers(GIVEN),
+    "success with an empty proof": offer() + sasl_answer(0, b"rspauth=") + answers(GIVEN),
+    "success with another proof": offer()
+    + sasl_answer(0, b"rspauth=" + b"0" * 32)
+    + answers(GIVEN),
+    "a challenge that proves nothing": offer()
+    + sasl_answer(3, b"rspauth=" + b"0" * 32)
+    + sasl_answer(0),
+    "a second offer": offer() + offer() + sasl_answer(0),
     "a refusal of the call": refuses(0, NOT_FOUND, fatal=False),
     "a fatal refusal of the call": refuses(0, NOT_FOUND, fatal=True),
     "a fatal refusal of the connection": refuses(NO_CALL, NOT_FOUND, fatal=True),
@@ -105,7 +109,7 @@ LIES = {
     "a refusal after the challenge": offer() + refuses(SASL, INVALID, fatal=True),
     "an answer to a control call": packet(header(-3)),
     "simple in place of tokens": offer(method="SIMPLE", mechanism=""),
-    "a protected packet": said(5, b"x" * 40),
+    "a protected packet": sasl_answer(5, b"x" * 40),
     "a web server": b"HTTP/1.1 200 OK\r\n\r\n",
     "no message": b"\0\0\0\2\xff\xff",
     "a packet without an end": b"\0\x20\0\0" + b"x" * 4096,
@@ -189,7 +193,7 @@ def master(*addresses: Address, once: bool = False, **more: Any) -> RmMaster:
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
-def test_nothing_it_says_is_believed(lie: bytes) -> None:
+def test_nothing_from_it_is_believed(lie: bytes) -> None:
     """It is trouble with a connection, whatever it says: no word of the cluster's."""
     with serving(liar(lie)) as address:
         rm = master(address, once=True)
@@ -266,9 +270,9 @@ def test_a_node_is_not_believed_either() -> None:
         node.close()
 
 
-@fuzz(data=mutations(*LIES.values(), offer() + said(0, b"rspauth=" + b"0" * 32)))
+@fuzz(data=mutations(*LIES.values(), offer() + sasl_answer(0, b"rspauth=" + b"0" * 32)))
 def test_any_bytes_before_the_proof_are_an_error(data: bytes) -> None:
-    """Never an event: whoever sends them has not proved anything."""
+    """Never an event: their sender has not proved anything."""
     wire = Wire("proto", b"c" * 16, TOKEN.to_message())
     try:
         assert wire.receive(data) == []

@@ -111,7 +111,7 @@ def understood(recording: Recording, cuts: List[int]) -> List[Tuple[Any, ...]]:
 
 class TestRecordings:
     @pytest.mark.parametrize("name", NAMES)
-    def test_we_say_and_understand_the_same_again(self, name: str) -> None:
+    def test_we_encode_and_decode_the_same_again(self, name: str) -> None:
         recording = load(name)
         assert understood(recording, []) == list(recording.events)
 
@@ -184,7 +184,7 @@ class TestRecordings:
                 assert wire.broken
 
     @pytest.mark.parametrize("name", PROTECTED)
-    def test_under_protection_nothing_can_be_said_again(self, name: str) -> None:
+    def test_under_protection_nothing_can_be_replayed(self, name: str) -> None:
         recording = load(name)
         for start, end in frames(recording.came):
             if any(start < first and last <= end for first, last in wrapped(recording.came)):
@@ -287,7 +287,7 @@ class TestSimple:
         except HadoopError:
             pass
 
-    def test_sasl_is_refused_where_nobody_asked_for_it(self) -> None:
+    def test_sasl_is_refused_where_it_was_not_requested(self) -> None:
         header = RpcResponseHeader(call_id=(1 << 32) - 33, status=0)
         with pytest.raises(ProtocolError, match="handshake after the handshake"):
             self.wire().receive(packet(header, RpcSasl(state=1)))
@@ -315,7 +315,7 @@ class TestHandshake:
         with pytest.raises(ProtocolError, match=f"state {state} does not belong"):
             token_wire().receive(packet(self.header, RpcSasl(state=state)))
 
-    def test_protection_that_nobody_agreed_upon(self) -> None:
+    def test_protection_that_was_not_agreed_upon(self) -> None:
         with pytest.raises(ProtocolError, match="no protection"):
             token_wire().receive(packet(self.header, RpcSasl(state=5, token=b"x" * 20)))
 

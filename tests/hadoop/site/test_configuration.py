@@ -105,22 +105,25 @@ class TestFiles:
         assert str(tmp_path / "core-site.xml") in str(caught.value)
 
 
-class TestWhatSomebodyElseSays:
+class TestPropertiesOfAConnection:
     """TONY_HADOOP: a cluster that is known by other means than files."""
 
-    def said(self, alone: bool = False, **properties: str) -> str:
-        told = {"source": "the connection prod", "properties": properties, "alone": alone}
-        return json.dumps(told)
+    def connection_text(self, only_these: bool = False, **properties: str) -> str:
+        content = {"source": "the connection prod", "properties": properties, "alone": only_these}
+        return json.dumps(content)
 
     def test_it_is_over_the_files_final_ones_too(self, tmp_path: Path) -> None:
         write(tmp_path, prop("a", "1", "<final>true</final>") + prop("b", "${a}"))
-        conf = load(tmp_path, TONY_HADOOP=self.said(a="2"))
+        conf = load(tmp_path, TONY_HADOOP=self.connection_text(a="2"))
         assert (conf.get("a"), conf.get("b")) == ("2", "2")
         assert conf.source("a") == "the connection prod"
 
-    def test_alone_no_file_is_read(self, tmp_path: Path) -> None:
+    def test_with_only_these_no_file_is_read(self, tmp_path: Path) -> None:
         write(tmp_path, prop("b", "1"))
-        conf = load(tmp_path, TONY_HADOOP=self.said(alone=True, **{"fs.default.name": "hdfs://n"}))
+        conf = load(
+            tmp_path,
+            TONY_HADOOP=self.connection_text(only_these=True, **{"fs.default.name": "hdfs://n"}),
+        )
         assert conf.get("b") is None
         assert conf.get("fs.defaultFS") == "hdfs://n"
         assert conf.files == ("the connection prod",)
@@ -132,11 +135,11 @@ class TestWhatSomebodyElseSays:
             load(tmp_path, TONY_HADOOP=text)
 
     def test_a_scheduler_needs_no_folder(self) -> None:
-        said = self.said(
-            alone=True,
+        text = self.connection_text(
+            only_these=True,
             **{"fs.defaultFS": "hdfs://nn:8020", "yarn.resourcemanager.hostname": "rm"},
         )
-        scheduler = YarnScheduler({"TONY_HADOOP": said, "HADOOP_USER_NAME": "ann"})
+        scheduler = YarnScheduler({"TONY_HADOOP": text, "HADOOP_USER_NAME": "ann"})
         assert scheduler.history_root() == "hdfs://nn:8020/user/ann/.tony/history"
         assert scheduler.user == "ann"
 
@@ -188,7 +191,7 @@ class TestSubstitution:
         "last": "32",
         "nested": "${${which}}",
         "which": "host",
-        "unknown": "${nobody}/${host}",
+        "unknown": "${missing}/${host}",
         "self": "x${self}",
         "circle": "${elcric}",
         "elcric": "${circle}",
@@ -203,7 +206,7 @@ class TestSubstitution:
         [
             ("address", "rm:8032"),
             ("nested", "rm"),
-            ("unknown", "${nobody}/${host}"),
+            ("unknown", "${missing}/${host}"),
             ("circle", "${elcric}"),
             ("user", "/home/alice"),
             ("variable", "me"),

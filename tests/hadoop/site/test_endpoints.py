@@ -80,7 +80,7 @@ class TestTheResourceManager:
         assert "yarn.resourcemanager.hostname is 0.0.0.0" in found.note
         assert "looked for in /conf; read /conf/yarn-site.xml" in found.note
 
-    def test_where_its_address_is_from_for_who_finds_nobody_there(self) -> None:
+    def test_an_address_without_a_server_is_reported_with_its_source(self) -> None:
         note = endpoints.rm_client(of({f"{RM}.address": "a:1", f"{RM}.hostname": "c"})).note
         assert note.startswith("yarn.resourcemanager.address says so in /conf/yarn-site.xml. ")
         assert endpoints.rm_client(of({f"{RM}.hostname": "c"})).note.startswith(

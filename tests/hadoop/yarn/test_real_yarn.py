@@ -201,7 +201,7 @@ class TestClients:
         assert new.id in [one.id for one in client.applications(users=[cluster.user])]
         assert new.id in [one.id for one in client.applications(name="unmanaged")]
         assert [one.id for one in client.attempts(new.id)] == [report.attempt]
-        client.kill(new.id)  # nobody waits for the end of what has an unmanaged master
+        client.kill(new.id)  # no test waits for the end of an unmanaged master's application
 
     def test_a_kill_is_done_when_it_returns(
         self, hadoop: GetHadoop, open_client: OpenClient
@@ -285,7 +285,7 @@ class TestMasters:
         ],
         ids=["authentication", "integrity", "privacy", "privacy-3.3.6"],
     )
-    def test_a_life(
+    def test_an_applications_whole_run(
         self,
         features: Sequence[str],
         version: str,
@@ -329,10 +329,10 @@ class TestMasters:
         assert result.failed == {}
         # As after a lost answer:
         assert node.start([(second.token, Launch(("sleep 100",)))]).done == (second.id,)
-        nobody = ContainerId(first.id.attempt, 999)
-        known, unknown = node.statuses([second.id, nobody])
+        unknown_id = ContainerId(first.id.attempt, 999)
+        known, unknown = node.statuses([second.id, unknown_id])
         assert known[second.id].state == "RUNNING"
-        assert "not handled by this NodeManager" in unknown[nobody].text
+        assert "not handled by this NodeManager" in unknown[unknown_id].text
         master.ended(1)
         assert node.stop([second.id]).done == (second.id,)
         ended = master.ended(2)

@@ -128,13 +128,13 @@ class TestTokens:
         assert attempt_of(Token(b"?", b"", "other")) is None
 
     def test_what_a_container_may(self) -> None:
-        said = yarn.ContainerTokenIdentifier(
+        identifier = yarn.ContainerTokenIdentifier(
             container_id=HERE.to_message(),
             nm_host_addr="h:1",
             resource=Capability(64, 1).to_message(),
             expiry_time_stamp=5000,
         )
-        claim = claim_of(Token(said.encode(), b"", CONTAINER))
+        claim = claim_of(Token(identifier.encode(), b"", CONTAINER))
         assert (claim.container, claim.node, claim.memory_mb, claim.expires) == (
             HERE,
             "h:1",

@@ -75,14 +75,14 @@ class LocalHarness(Harness):
         runtime = str(self.runtime)
         return [Artifact("tony-runtime", Use.RUNTIME, Kind.FOLDER, runtime, runtime)]
 
-    def submit(self, **orders: Any) -> str:
-        job = self.job(**orders.pop("job", {}))
-        attempts = orders.pop("attempts", job.master.max_attempts)
+    def submit(self, **instructions: Any) -> str:
+        job = self.job(**instructions.pop("job", {}))
+        attempts = instructions.pop("attempts", job.master.max_attempts)
         job = job.replace(master=job.master._replace(max_attempts=attempts))
         app_id = self.scheduler.new_app_id(job)
         folder = self.home.app(app_id)
         home.make_folder(folder.job)
-        Path(folder.job, "orders.json").write_text(json.dumps(orders))
+        Path(folder.job, "instructions.json").write_text(json.dumps(instructions))
         self.scheduler.submit(app_id, self.scheduler.dry_run(app_id, job, self.artifacts()), SECRET)
         return app_id
 

@@ -100,7 +100,7 @@ def test_sidecars_wait_for_the_gang_they_belong_to() -> None:
     assert decide([Usage("b", "b", 200)], [job], 0).grants == ()
 
 
-def test_spare_ones_come_after_whoever_waits() -> None:
+def test_spare_ones_come_after_every_waiting_role() -> None:
     held = [Usage("elastic", "elastic", 600)]
     more, new = spare("elastic", 100, 9, since=0), gang("new", 500, since=99)
     assert granted(decide(held, [more], 100)) == {"elastic": 4}
@@ -135,7 +135,7 @@ def test_vcores_count_only_where_they_are_limited() -> None:
     assert decide([], [tight], 0).grants == ()
 
 
-def test_what_never_fits_is_told_by_all_it_lacks() -> None:
+def test_what_never_fits_is_reported_with_all_it_lacks() -> None:
     words = never_fits(Capacity(100, (), 4), Demand(101, 2, 5))
     assert words == [
         "101 MB of memory are more than the 100 MB there are",
@@ -213,7 +213,7 @@ def test_the_machine_is_never_overbooked(
 
 
 @given(holdings(), queues(), st.floats(0, 200))
-def test_gangs_stay_whole_and_who_waits_is_told(
+def test_gangs_stay_whole_and_waiting_ones_get_a_reason(
     held: List[Usage], queue: List[QueuedApp], now: float
 ) -> None:
     decision = decide(held, queue, now)
@@ -237,7 +237,7 @@ def test_the_order_in_which_the_queue_is_written_down_is_nothing(
 
 
 @given(holdings(), queues(), st.floats(0, 200))
-def test_nobody_is_granted_less_for_what_is_spare(
+def test_no_role_is_granted_less_for_spare_containers(
     held: List[Usage], queue: List[QueuedApp], now: float
 ) -> None:
     plain = [
@@ -254,7 +254,7 @@ def test_nobody_is_granted_less_for_what_is_spare(
     with_spares, without = decide(held, queue, now), decide(held, plain, now)
     kept = tuple(x for x in with_spares.grants if (x.app, x.role) not in spares)
     assert kept == without.grants
-    # Whoever still waits finds as much free of what it waits for as if nobody had got more.
+    # A waiting role finds as much free of what it waits for as without spare containers.
     if without.waits and len(kept) < len(with_spares.grants):
         lacking = total(
             want.each
@@ -270,7 +270,7 @@ def test_nobody_is_granted_less_for_what_is_spare(
 
 @given(queues())
 def test_everybody_who_fits_is_served_in_the_end(queue: List[QueuedApp]) -> None:
-    """Whoever was granted something ends and gives it back: nobody starves, nothing deadlocks."""
+    """Every grant ends and is given back: no role starves, nothing deadlocks."""
     left = {
         queued.app: queued
         for queued in queue

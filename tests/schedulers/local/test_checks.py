@@ -1,4 +1,4 @@
-"""What a job file asks for that this machine's scheduler cannot give, told with its place."""
+"""What a job file asks for that this machine's scheduler cannot give, reported with its place."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def test_a_port_range_that_can_never_do(
 ) -> None:
     scheduler = LocalScheduler({"TONY_HOME": str(tmp_path / "home")})
     job = job_of(tmp_path, "tensorflow", **{"tony.task.port-range": span}, **keys)
-    told = [words for words in scheduler.check(job) if "port" in words]
+    port_problems = [words for words in scheduler.check(job) if "port" in words]
     if not need:
-        assert told == []
+        assert port_problems == []
         return
-    (words,) = told
+    (words,) = port_problems
     assert words.startswith(f"tony.xml:2: tony.task.port-range: {span} are 2 ports, and")
     assert names in words and f"need {need} on this machine" in words
 

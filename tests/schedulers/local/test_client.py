@@ -14,7 +14,7 @@ import pytest
 from tests.schedulers.contract import (
     SECRET,
     ended,
-    harness_heard,
+    harness_events,
     log_refs,
     running,
     sleeper,
@@ -51,12 +51,18 @@ def change_app(harness: LocalHarness, app_id: str, **values: Any) -> None:
     home.write_json(path, {**(home.read_json(path) or {}), **values})
 
 
-def waiting(harness: LocalHarness, marker: str = "", **orders: Any) -> str:
+def waiting(harness: LocalHarness, marker: str = "", **instructions: Any) -> str:
     """An application with one worker that sleeps, running."""
     marker = marker or f"marker-{time.time_ns()}"
     argv = [*sleeper(), marker]
     app_id = harness.submit(
-        **{"requests": [["worker", 1, 64]], "gang": True, "argv": argv, "then": "finish", **orders}
+        **{
+            "requests": [["worker", 1, 64]],
+            "gang": True,
+            "argv": argv,
+            "then": "finish",
+            **instructions,
+        }
     )
     until(lambda: running(marker), "the worker")
     return app_id
@@ -146,13 +152,13 @@ def test_two_that_want_more_than_half_run_one_after_the_other(
     def waiter() -> str:
         """Which of them waits: whichever asked first goes first."""
         for one, other in (ids, ids[::-1]):
-            heard = [str(words[2]) for words in harness_heard(harness, other)]
-            if any(f"waits for {2 * most} MB" in word and one in word for word in heard):
+            events = [str(words[2]) for words in harness_events(harness, other)]
+            if any(f"waits for {2 * most} MB" in word and one in word for word in events):
                 return other
         return ""
 
     second = until(waiter, "the word of the one that waits")
-    assert not any("Allocated" in words[2] for words in harness_heard(harness, second))
+    assert not any("Allocated" in words[2] for words in harness_events(harness, second))
     go.touch()
     assert {ended(harness, app_id).state for app_id in ids} == {AppState.SUCCEEDED}
 
@@ -187,8 +193,8 @@ def test_the_next_master_takes_over_and_training_is_not_disturbed(
     go.touch()
     status = ended(harness, app_id)
     assert (status.state, status.attempt) == (AppState.SUCCEEDED, 2)
-    heard = [words[2].split("(")[0] for words in harness_heard(harness, app_id) if words[1] == 2]
-    assert heard == ["PreviousContainers", "Completed"]
+    events = [words[2].split("(")[0] for words in harness_events(harness, app_id) if words[1] == 2]
+    assert events == ["PreviousContainers", "Completed"]
     assert subprocess.run(successor_of(harness, app_id)).returncode == attempts.OVER
 
 
@@ -205,13 +211,13 @@ while go.exists(): time.sleep(0.01)
 def test_a_master_that_an_executor_started_does_not_end_with_its_container(
     harness: LocalHarness, tmp_path: Path
 ) -> None:
-    marker, go, said = f"marker-{time.time_ns()}", tmp_path / "go", tmp_path / "said"
-    argv = [sys.executable, "-c", EXECUTOR, str(go), str(said), marker]
+    marker, go, result = f"marker-{time.time_ns()}", tmp_path / "go", tmp_path / "result"
+    argv = [sys.executable, "-c", EXECUTOR, str(go), str(result), marker]
     app_id = waiting(harness, marker, argv=argv)
     harness.kill_master(app_id)
     go.touch()
-    until(lambda: said.exists() and said.read_text(), "the successor's exit code")
-    assert said.read_text() == str(attempts.STARTED)
+    until(lambda: result.exists() and result.read_text(), "the successor's exit code")
+    assert result.read_text() == str(attempts.STARTED)
     second = until(lambda: attempts.read(harness.home.app(app_id)).process, "its word")
     (program,) = running(marker)
     tree = processes.descendants(int(Path(f"/proc/{program}/stat").read_text().split()[3]))
@@ -236,7 +242,7 @@ def test_no_master_for_what_is_being_killed(harness: LocalHarness) -> None:
     assert subprocess.run(successor_of(harness, app_id)).returncode == attempts.OVER
 
 
-def test_with_nobody_to_start_it_again_it_has_failed(harness: LocalHarness) -> None:
+def test_with_no_process_to_start_it_again_it_has_failed(harness: LocalHarness) -> None:
     app_id = harness.submit(requests=[], gang=True, argv=[], then="wait")
     until(lambda: harness.scheduler.status(app_id).state is AppState.RUNNING, "the master")
     harness.kill_master(app_id)
@@ -300,7 +306,7 @@ def test_who_ends_a_job_without_its_master_cleans_up(harness: LocalHarness, how:
     assert harness.scheduler.status(app_id).state.ended
 
 
-def without_a_master(harness: LocalHarness, tmp_path: Path, **orders: Any) -> AppFolder:
+def without_a_master(harness: LocalHarness, tmp_path: Path, **instructions: Any) -> AppFolder:
     """Workers that outlive the last master until a file ``go-INDEX`` is there, or ``go``."""
     code = (
         "import os, pathlib, sys, time\n"
@@ -310,7 +316,7 @@ def without_a_master(harness: LocalHarness, tmp_path: Path, **orders: Any) -> Ap
     )
     marker = f"marker-{time.time_ns()}"
     argv = [sys.executable, "-I", "-S", "-c", code, marker]
-    app_id = waiting(harness, marker, argv=argv, **orders)
+    app_id = waiting(harness, marker, argv=argv, **instructions)
     harness.kill_master(app_id)
     return harness.home.app(app_id)
 
@@ -332,7 +338,7 @@ def test_the_last_container_that_ends_has_it_buried(
     folder = without_a_master(harness, tmp_path, requests=[["worker", count, 64]], attempts=most)
     assert len(folder.container_ids()) == count
     (tmp_path / "go").touch()
-    until(lambda: cleared(folder), "its burial, that nobody asks for")
+    until(lambda: cleared(folder), "its finalizing, without a request")
     until(lambda: (home.read_json(folder.status) or {})["state"] == "FAILED", "its end")
     until(lambda: not attempts.running_containers(folder), "the shims' ends")
     status = harness.scheduler.status(folder.app_id)
@@ -362,7 +368,7 @@ def test_nothing_is_buried_while_another_container_lives(
     assert cleared(folder)
 
 
-def test_a_burial_waits_for_whoever_looks(harness: LocalHarness, tmp_path: Path) -> None:
+def test_finalizing_waits_for_readers(harness: LocalHarness, tmp_path: Path) -> None:
     folder = without_a_master(harness, tmp_path, attempts=1)
     (container_id,) = folder.container_ids()
     handle = attempts.try_lock(folder)
@@ -390,18 +396,18 @@ def test_a_master_that_does_not_listen_is_killed(
 def test_a_clock_that_is_set_back_takes_nothing_from_a_job(harness: LocalHarness) -> None:
     app_id = waiting(harness)
     harness.kill_master(app_id)
-    ahead = time.time() + 3600.0  # when the clock said so
-    change_app(harness, app_id, submitted=ahead, uptime=time.monotonic() - 60.0)
+    future = time.time() + 3600.0  # when the clock said so
+    change_app(harness, app_id, submitted=future, uptime=time.monotonic() - 60.0)
     folder = harness.home.app(app_id)
     app = Application.read(folder)
-    assert app is not None and app.now() >= ahead + 60.0
+    assert app is not None and app.now() >= future + 60.0
     harness.scheduler.kill(app_id, "enough")
     status = harness.scheduler.status(app_id)
-    assert status.finished is not None and status.finished >= ahead + 60.0
-    # One of an earlier version said nothing of that.
+    assert status.finished is not None and status.finished >= future + 60.0
+    # One of an earlier version had nothing of that.
     change_app(harness, app_id, uptime=None)
     app = Application.read(folder)
-    assert app is not None and app.now() < ahead
+    assert app is not None and app.now() < future
 
 
 def test_an_application_of_before_a_restart_has_failed(harness: LocalHarness) -> None:
@@ -433,7 +439,7 @@ def test_a_submit_whose_client_died_has_failed(harness: LocalHarness) -> None:
     assert "client died" in status.diagnostics
 
 
-def test_an_application_of_another_host_is_left_alone(harness: LocalHarness) -> None:
+def test_an_application_of_another_host_is_unchanged(harness: LocalHarness) -> None:
     app_id = waiting(harness)
     change_app(harness, app_id, host="elsewhere")
     harness.kill_master(app_id)
@@ -479,8 +485,8 @@ def test_logs_of_the_master_and_no_others(harness: LocalHarness) -> None:
         scheduler.log_reader.read_log(app_id, LogRef(""), "endless", 0)
 
 
-def test_the_logs_of_a_job_whose_master_could_tell_nobody(harness: LocalHarness) -> None:
-    code = "import time; print('said before', flush=True); time.sleep(60)"
+def test_the_logs_of_a_job_whose_master_reported_none(harness: LocalHarness) -> None:
+    code = "import time; print('printed before', flush=True); time.sleep(60)"
     argv = [sys.executable, "-I", "-S", "-c", code, f"marker-{time.time_ns()}"]
     app_id = waiting(harness, argv[-1], argv=argv, attempts=1)
     logs = harness.scheduler.log_reader
@@ -494,7 +500,7 @@ def test_the_logs_of_a_job_whose_master_could_tell_nobody(harness: LocalHarness)
     view = view_of(harness.scheduler, status)
     assert [(one.task, one.state) for one in view.tasks] == [("worker:0", "lost")]
     lines = list(read_logs(harness.scheduler, app_id, stream="executor"))
-    assert ("worker:0", "said before") in [(line.task, line.text) for line in lines]
+    assert ("worker:0", "printed before") in [(line.task, line.text) for line in lines]
 
 
 def test_garbage_is_what_ended_long_ago(harness: LocalHarness) -> None:
@@ -580,7 +586,7 @@ def test_what_never_runs_is_refused_by_one_clear_message(words: str) -> None:
 
 
 @pytest.mark.usefixtures("no_nvidia_smi")
-def test_all_problems_are_told_at_once(harness: LocalHarness) -> None:
+def test_all_problems_are_reported_at_once(harness: LocalHarness) -> None:
     bad = job(role("worker", 1, 2000), role("ps", 1, 3000)).replace(queue="?")
     assert len(LocalScheduler().check(bad)) == 3
     app_id = harness.scheduler.new_app_id(bad)

@@ -26,7 +26,7 @@ from tony_core.schedulers.port import Finding, Verdict
 OK, NOTE, WRONG, SKIPPED = Verdict.OK, Verdict.NOTE, Verdict.WRONG, Verdict.SKIPPED
 
 
-def told(finding: Finding) -> str:
+def text_of(finding: Finding) -> str:
     """All of it; whatever is wrong or noted says what to do."""
     assert finding.advice or finding.verdict in (OK, SKIPPED), finding
     return f"{finding.verdict.value}: {finding.detail}; {finding.advice}"
@@ -39,7 +39,7 @@ def examine(job: Job = Job("j", ()), **env: str) -> Dict[str, Finding]:
 
 
 def runs_from(folder: Path) -> None:
-    """Whoever wants to run what it writes there asks first."""
+    """A test that runs what it writes there asks first."""
     if noexec(folder):
         pytest.skip(f"{folder} is mounted noexec: no program in it can be run")
 
@@ -61,7 +61,7 @@ def program(folder: Path, name: str, text: str) -> str:
 
 def test_the_interpreter(tmp_path: Path) -> None:
     def look(python: str) -> str:
-        return told(doctor._python(Job("j", (), runtime=Runtime(python))))
+        return text_of(doctor._python(Job("j", (), runtime=Runtime(python))))
 
     assert look(sys.executable).startswith("ok: ")
     assert "wrong: there is no /no/python" in look("/no/python")
@@ -95,7 +95,7 @@ def test_nothing_in_the_environment_is_wrong() -> None:
 def test_a_variable_that_breaks_things(env: Dict[str, str], verdict: Verdict, words: str) -> None:
     (found,) = host_checks.check_environment(env)
     assert found.verdict is verdict
-    assert words in told(found)
+    assert words in text_of(found)
 
 
 def test_limits() -> None:
@@ -126,11 +126,13 @@ def test_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert host_checks.check_folder("F", str(tmp_path / "to" / "come"), "x").verdict is OK
     file = tmp_path / "file"
     file.touch()
-    assert "is no folder" in told(host_checks.check_folder("F", str(file / "below"), "elsewhere"))
+    assert "is no folder" in text_of(
+        host_checks.check_folder("F", str(file / "below"), "elsewhere")
+    )
 
 
 @pytest.mark.parametrize("path", ["/proc/nothing", "/proc/sys/kernel/nothing"])
-def test_a_folder_where_nobody_can_write(path: str) -> None:
+def test_a_folder_that_is_not_writable(path: str) -> None:
     """Not root either, whatever the modes say."""
     found = host_checks.check_folder("F", path, "elsewhere")
     assert (found.verdict, "cannot be written (" in found.detail) == (WRONG, True)
@@ -151,7 +153,7 @@ def test_a_folder_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     runs_from(tmp_path)
     monkeypatch.setattr(host_checks, "LITTLE_MB", 1 << 50)
     found = host_checks.check_folder("F", str(tmp_path), "elsewhere")
-    assert (found.verdict, " MB left; make room" in told(found)) == (NOTE, True)
+    assert (found.verdict, " MB left; make room" in text_of(found)) == (NOTE, True)
     about = os.statvfs(tmp_path)
     for free_mb, verdict in ((host_checks.NEEDED_MB - 1, WRONG), (host_checks.NEEDED_MB, NOTE)):
         blocks = (free_mb << 20) // about.f_frsize
@@ -166,7 +168,7 @@ def test_a_folder_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     # A file system that keeps no account is not a full one.
     untold = os.statvfs_result((*about[:2], 0, 0, 0, *about[5:]))
     monkeypatch.setattr(os, "statvfs", lambda path: untold)
-    assert "free space" in told(host_checks.check_folder("F", str(tmp_path), "elsewhere"))
+    assert "free space" in text_of(host_checks.check_folder("F", str(tmp_path), "elsewhere"))
 
 
 def test_where_temporary_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +176,9 @@ def test_where_temporary_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     wanted = NOTE if noexec(tmp_path) else OK
     assert host_checks.check_tmpdir({"TMPDIR": str(tmp_path)}).verdict is wanted
     assert host_checks.check_tmpdir({}).verdict in (OK, NOTE)
-    assert "there is no folder /no/where" in told(host_checks.check_tmpdir({"TMPDIR": "/no/where"}))
+    assert "there is no folder /no/where" in text_of(
+        host_checks.check_tmpdir({"TMPDIR": "/no/where"})
+    )
 
 
 def test_staging(tmp_path: Path) -> None:
@@ -197,10 +201,10 @@ def test_ports() -> None:
     low, _ = host_checks.ephemeral()
     assert host_checks.check_ports(Job("j", ())).verdict is OK or low <= 1536
     assert look((low, low + 20)).verdict is NOTE
-    assert f"below {low}" in told(look((low, low + 20)))
+    assert f"below {low}" in text_of(look((low, low + 20)))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert "every one of them is taken" in told(look((port, port)))
+        assert "every one of them is taken" in text_of(look((port, port)))
     below = range(2000, low - 5, 10)
     busy = host_checks._listening()
     quiet = [first for first in below if not any(first <= port < first + 5 for port in busy)]
@@ -213,7 +217,7 @@ def test_ports_of_a_machine_that_leaves_none(
 ) -> None:
     (tmp_path / "range").write_text("1024\t65535\n")
     monkeypatch.setattr(host_checks, "EPHEMERAL", str(tmp_path / "range"))
-    assert "set tony.task.port-range" in told(host_checks.check_ports(Job("j", ())))
+    assert "set tony.task.port-range" in text_of(host_checks.check_ports(Job("j", ())))
 
 
 def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,30 +225,30 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert host_checks.check_host_names("localhost").verdict is OK
     nonlocal_bind = Path("/proc/sys/net/ipv4/ip_nonlocal_bind")
     if not nonlocal_bind.exists() or nonlocal_bind.read_text().strip() == "0":
-        assert "is 192.0.2.7, which is not this machine" in told(
+        assert "is 192.0.2.7, which is not this machine" in text_of(
             host_checks.check_host_names("192.0.2.7")
         )
-    assert "cannot be resolved" in told(host_checks.check_host_names("no..name"))
+    assert "cannot be resolved" in text_of(host_checks.check_host_names("no..name"))
     assert host_checks.check_host_names("localhost", localhost="192.0.2.7").verdict is WRONG
 
 
 # ---------------------------------------------------------------------- what is handed out
 
 
-def test_names_that_nobody_answers_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_no_server_resolves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_checks, "_addresses", lambda host: None)
     found = host_checks.check_host_names("localhost")
-    assert (found.verdict, "not known within" in told(found)) == (NOTE, True)
+    assert (found.verdict, "not known within" in text_of(found)) == (NOTE, True)
 
 
 def test_memory(harness: LocalHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.capacity, "machine_memory_mb", lambda: 8000)
     root = harness.home.root
     job = harness.job()
-    assert told(doctor._memory(job, root)) == "ok: 3000 MB of memory; "
+    assert text_of(doctor._memory(job, root)) == "ok: 3000 MB of memory; "
     master: Master = harness.master()
     master.get(resources=SMALL)
-    assert "64 MB held by jobs now" in told(doctor._memory(job, root))
+    assert "64 MB held by jobs now" in text_of(doctor._memory(job, root))
     much = job.replace(local=Local(memory_mb=1 << 40))
     assert doctor._memory(much, root).verdict is WRONG
 
@@ -257,13 +261,13 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     program(tmp_path, "nvidia-smi", text)
     monkeypatch.setenv("BUSY", "GPU-elsewhere, 3")
-    assert told(doctor._gpus(Job("j", ()))) == "ok: 2; "
+    assert text_of(doctor._gpus(Job("j", ()))) == "ok: 2; "
     monkeypatch.setenv("BUSY", "GPU-b, 4711")
-    assert "processes run on them already: 4711" in told(doctor._gpus(Job("j", ())))
+    assert "processes run on them already: 4711" in text_of(doctor._gpus(Job("j", ())))
     three = Job("j", (), local=Local(gpus=3))
-    assert "is 3, and nvidia-smi shows 2" in told(doctor._gpus(three))
+    assert "is 3, and nvidia-smi shows 2" in text_of(doctor._gpus(three))
     program(tmp_path, "nvidia-smi", "#!/no/such/interpreter\n")
-    assert "cannot be run" in told(doctor._gpus(Job("j", ())))
+    assert "cannot be run" in text_of(doctor._gpus(Job("j", ())))
 
 
 # ---------------------------------------------------------------------- beside them
@@ -272,12 +276,12 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = {"PATH": str(tmp_path)}
     monkeypatch.setattr(doctor, "TENSORBOARD_S", 30.0)
-    assert "there is none on the PATH" in told(doctor._tensorboard(env))
+    assert "there is none on the PATH" in text_of(doctor._tensorboard(env))
 
     def look(python: str) -> str:
         program(tmp_path, "python3", f"#!/bin/sh\n{python}\n")
         program(tmp_path, "tensorboard", "#!/usr/bin/env python3\n")
-        return told(doctor._tensorboard(env))
+        return text_of(doctor._tensorboard(env))
 
     assert look("echo without; echo 2.19.0").startswith(f"ok: {tmp_path}/tensorboard 2.19.0")
     assert "with TensorFlow, which it loads" in look("echo with; echo 2.19.0")
@@ -285,20 +289,20 @@ def test_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "TENSORBOARD_S", 0.1)
     assert "slow to import" in look("exec /bin/sleep 60")
     program(tmp_path, "tensorboard", "#!/no/such/python\n")
-    assert "has no interpreter" in told(doctor._tensorboard(env))
+    assert "has no interpreter" in text_of(doctor._tensorboard(env))
     program(tmp_path, "tensorboard", "#!/bin/sh\nexec python3 -m tensorboard.main\n")
-    assert told(doctor._tensorboard(env)).startswith("note: ")
-    assert "cannot be looked into" in told(doctor._tensorboard(env))
+    assert text_of(doctor._tensorboard(env)).startswith("note: ")
+    assert "cannot be looked into" in text_of(doctor._tensorboard(env))
     (tmp_path / "tensorboard").chmod(0o311)
     if not os.access(tmp_path / "tensorboard", os.R_OK):
-        assert "Permission denied" in told(doctor._tensorboard(env))
+        assert "Permission denied" in text_of(doctor._tensorboard(env))
 
 
 def test_images(tmp_path: Path) -> None:
     env = {"PATH": str(tmp_path)}
-    assert "note: neither docker nor podman is on the PATH" in told(doctor._engine(env))
+    assert "note: neither docker nor podman is on the PATH" in text_of(doctor._engine(env))
     program(tmp_path, "podman", "#!/bin/sh\necho Podman Engine\n")
-    assert told(doctor._engine(env)) == f"ok: by {tmp_path}/podman; "
+    assert text_of(doctor._engine(env)) == f"ok: by {tmp_path}/podman; "
 
 
 def xml(*properties: str) -> str:
@@ -322,8 +326,8 @@ def test_the_sites_file(tmp_path: Path, text: str | None, verdict: Verdict, word
         (tmp_path / "tony-site.xml").write_text(text)
     found = site({"TONY_CONF_DIR": str(tmp_path), "PATH": "/bin"})
     assert found.verdict is verdict, found
-    assert words in told(found)
-    assert "no command" not in told(found), "which is nobody's to give there"
+    assert words in text_of(found)
+    assert "no command" not in text_of(found), "which no caller can give there"
     assert site({}).verdict is OK
 
 
@@ -331,7 +335,7 @@ def test_the_sites_file(tmp_path: Path, text: str | None, verdict: Verdict, word
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is asked of this machine's own docker, podman and TensorBoard."""
     for name in ("_engine", "_tensorboard"):
         monkeypatch.setattr(doctor, name, lambda env, name=name: Finding(name, OK, "not asked"))
@@ -339,7 +343,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_jobs")
 def test_what_only_asks_writes_nothing(tony_home: Path) -> None:
     found = examine()
     assert found["staging"].verdict is found["a container"].verdict is SKIPPED
@@ -347,7 +351,7 @@ def test_what_only_asks_writes_nothing(tony_home: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_jobs")
 @pytest.mark.parametrize("name", ["make_folder", "Ledger.reservations", "host_checks.check_folder"])
 def test_what_cannot_be_looked_at_is_one_finding_of_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -361,17 +365,17 @@ def test_what_cannot_be_looked_at_is_one_finding_of_many(
     found = {one.what: one for one in whole(LocalScheduler(), Job("j", ()))}
     wrong = [one for one in found.values() if one.verdict is WRONG]
     assert wrong
-    assert all(told(one).startswith("wrong: /broken: Input/output error") for one in wrong)
+    assert all(text_of(one).startswith("wrong: /broken: Input/output error") for one in wrong)
     assert len(found) >= 13
     if name != "Ledger.reservations":
         assert found["a container"].verdict is SKIPPED
 
 
-def test_an_error_that_names_no_file_is_told_without_one() -> None:
+def test_an_error_that_names_no_file_is_reported_without_one() -> None:
     def broken() -> Finding:
         raise OSError(24, "Too many open files")
 
-    assert told(doctor._checked("F", "less", broken)) == "wrong: Too many open files; less"
+    assert text_of(doctor._checked("F", "less", broken)) == "wrong: Too many open files; less"
 
 
 def probed(job: Job) -> List[Finding]:
@@ -379,7 +383,7 @@ def probed(job: Job) -> List[Finding]:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_jobs")
 def test_a_container_goes_the_whole_way_and_leaves_nothing(tony_home: Path) -> None:
     runs_from(tony_home.parent)
     staging, container = probed(Job("j", ()))
@@ -389,16 +393,16 @@ def test_a_container_goes_the_whole_way_and_leaves_nothing(tony_home: Path) -> N
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.usefixtures("alone")
-def test_a_container_that_cannot_be_had_says_why(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("without_jobs")
+def test_an_unavailable_container_has_a_reason(tmp_path: Path) -> None:
     runs_from(tmp_path)
     small = Job("j", (), local=Local(memory_mb=64))
     (_, container) = probed(small)
     assert container.verdict is WRONG
-    assert "one container never fits" in told(container)
+    assert "one container never fits" in text_of(container)
     # A Python that answers the question, and then runs nothing.
     text = f"#!/bin/sh\ncase $3 in -c) exec {shutil.which('echo')} 3.11.0;; *) exit 9;; esac\n"
     broken = program(tmp_path, "python", text)
     (_, container) = probed(Job("j", (), runtime=Runtime(broken)))
     assert container.verdict is WRONG
-    assert "is no Python that runs" in told(container)
+    assert "is no Python that runs" in text_of(container)

@@ -1,4 +1,4 @@
-"""Where everything stands: a place that cannot be used is told before anything else."""
+"""Where everything stands: a place that cannot be used is reported before anything else."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_place_that_is_good(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "verb", ["submit --executes true", "list", "status local_1", "gc", "kill local_1", "logs"]
 )
-def test_every_verb_says_it_in_one_line(
+def test_every_verb_reports_it_in_one_line(
     place: str, words: str, code: int, verb: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "file"
@@ -66,18 +66,18 @@ def test_every_verb_says_it_in_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_place_that_is_somebody_elses(tmp_path: Path) -> None:
+def test_a_folder_of_another_user(tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o500)
     if os.geteuid() != 0:
         env = {"TONY_HOME": str(tmp_path / "x")}
         with pytest.raises(SchedulerError, match="cannot be written"):
             open_scheduler("local", env)
         return
-    child = os.fork()  # root may write anywhere: as nobody, then
+    child = os.fork()  # root may write anywhere: as another user, then
     if child == 0:
         os.setuid(65534)
-        said = home.why_unusable({"TONY_HOME": "/etc/tony"})
-        os._exit(0 if "/etc cannot be written; set TONY_HOME" in said else 1)
+        reason = home.why_unusable({"TONY_HOME": "/etc/tony"})
+        os._exit(0 if "/etc cannot be written; set TONY_HOME" in reason else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

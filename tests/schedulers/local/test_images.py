@@ -1,7 +1,7 @@
-"""Containers in images, by an engine of the tests' own: what it is told, and what is left.
+"""Containers in images, by an engine of the tests' own: its arguments, and what is left.
 
 The engine is a program named ``podman`` on the PATH. It looks closely at its words, starts what
-it is told to on this machine as a real one does in an image (detached from the program in the
+its arguments name on this machine as a real one does in an image (detached from the program in the
 foreground, with nothing of its environment), and keeps a note of every container until ``rm``.
 """
 
@@ -31,7 +31,7 @@ import json, os, signal, sys, time
 notes = {notes!r}
 note = lambda name: os.path.join(notes, name + ".json")
 verb, words = sys.argv[1], sys.argv[2:]
-with open(os.path.join(notes, "said"), "a") as stream:
+with open(os.path.join(notes, "calls"), "a") as stream:
     stream.write(json.dumps(sys.argv[1:]) + "\\n")
 if verb == "version":
     print("Client: {kind} Engine")
@@ -53,20 +53,21 @@ elif verb == "rm":
 elif verb == "inspect":
     print("true" if os.path.exists(os.path.join(notes, "oom")) else "false")
 elif verb == "run":
-    told, flags, env = {{}}, ("--pull", "--network", "--pid", "--ipc", "--uts", "--rm"), {{}}
+    options, flags, env = {{}}, ("--pull", "--network", "--pid", "--ipc", "--uts", "--rm"), {{}}
     while words[0].startswith("-"):
         word = words.pop(0)
         name, equals, value = word.partition("=")
         if not equals and name != "--rm":
             value = words.pop(0)
-        told.setdefault(name, []).append(value)
-    image, entry = words.pop(0), told["--entrypoint"][0]
-    if "--rm" in told:
+        options.setdefault(name, []).append(value)
+    image, entry = words.pop(0), options["--entrypoint"][0]
+    if "--rm" in options:
         if image == "no-python:1":
             sys.stderr.write("Error: executable file `%s` not found in $PATH" % entry)
             sys.exit(127)
         print("tony-python 2 7" if image == "old:1" else "tony-python 3 11", flush=True)
-        (mount,), there = told["--volume"], lambda name: os.path.exists(os.path.join(notes, name))
+        (mount,) = options["--volume"]
+        there = lambda name: os.path.exists(os.path.join(notes, name))
         assert words[-1].startswith(mount.split(":")[0] + "/"), (mount, words)
         if there("denied"):
             sys.exit("Traceback:\\nPermissionError: [Errno 13] Permission denied")
@@ -78,9 +79,9 @@ elif verb == "run":
     if os.path.exists(os.path.join(notes, "broken")):
         sys.stderr.write("Error: crun: creating cgroup: no room\\n")
         sys.exit(125)
-    name = told["--name"][0]
-    env = dict(line.rstrip("\\n").split("=", 1) for line in open(told["--env-file"][0]))
-    for one in told.get("--env", ()):
+    name = options["--name"][0]
+    env = dict(line.rstrip("\\n").split("=", 1) for line in open(options["--env-file"][0]))
+    for one in options.get("--env", ()):
         env[one] = os.environ[one]
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     done, tells = os.pipe()
@@ -91,9 +92,9 @@ elif verb == "run":
         if pid == 0:
             os.setsid()
             os.close(tells)
-            os.chdir(told["--workdir"][0])
+            os.chdir(options["--workdir"][0])
             os.execve({python!r}, [entry, *words], env)
-        json.dump({{"pid": pid, "words": told, "image": image}}, open(note(name) + "~", "w"))
+        json.dump({{"pid": pid, "words": options, "image": image}}, open(note(name) + "~", "w"))
         os.rename(note(name) + "~", note(name))
         status = os.waitpid(pid, 0)[1]
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
@@ -141,8 +142,8 @@ def make_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def said(notes: Path) -> List[List[str]]:
-    path = notes / "said"
+def engine_calls(notes: Path) -> List[List[str]]:
+    path = notes / "calls"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -201,7 +202,7 @@ def test_what_is_inside_and_what_is_not(
     assert json.loads(inside["TONY_SUCCESSOR"])[0] == "python3"
     assert inside["NVIDIA_VISIBLE_DEVICES"] == "void"
     assert str(notes.parent) not in inside["PATH"]  # the image's, not the shell's
-    assert not any("s3cr3t" in word for words in said(notes) for word in words)
+    assert not any("s3cr3t" in word for words in engine_calls(notes) for word in words)
 
 
 @pytest.mark.parametrize("notes", ["docker", "podman"], indirect=True)
@@ -264,21 +265,21 @@ def test_over_its_limit_it_ends_for_memory(master: Master, notes: Path) -> None:
     assert kept(notes) == []
 
 
-def test_what_the_kernel_ends_for_memory_is_said_so(master: Master, notes: Path) -> None:
+def test_an_end_for_memory_is_reported_as_such(master: Master, notes: Path) -> None:
     (notes / "oom").touch()
     end = master.end_of(run(master, "import os; os.kill(os.getpid(), 9)"))
     assert (end.exit_code, end.cause) == (137, ExitCause.MEMORY)
     assert "control group" in end.diagnostics
 
 
-def test_an_engine_that_cannot_start_it_says_why(master: Master, notes: Path) -> None:
+def test_an_engine_that_cannot_start_it_reports_why(master: Master, notes: Path) -> None:
     (notes / "broken").touch()
     end = master.end_of(run(master, ""))
     assert end.cause is ExitCause.LAUNCH
     assert "creating cgroup: no room" in end.diagnostics
 
 
-def test_a_job_that_nobody_ends_is_ended_with_its_containers(
+def test_a_job_without_an_end_is_ended_with_its_containers(
     harness: LocalHarness, notes: Path
 ) -> None:
     job = {"roles": (worker(),)}
@@ -345,7 +346,7 @@ def test_an_image_that_is_not_here_is_fetched(notes: Path, tmp_path: Path) -> No
     found = Images.of(job(worker(docker=Docker("remote:1"))), os.environ)
     assert found is not None
     found.prepare(str(tmp_path))
-    assert [words[0] for words in said(notes)] == ["version", "image", "pull", "run"]
+    assert [words[0] for words in engine_calls(notes)] == ["version", "image", "pull", "run"]
     assert Images.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
@@ -366,23 +367,23 @@ def test_an_engine_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(SchedulerError, match=r"version failed \(1\): cannot connect"):
         Engine.find({"PATH": str(tmp_path)})
     # What it knows of itself is no reason.
-    told = (
+    warning = (
         "Client:\n Version:           28.2.2\n OS/Arch:           linux/amd64\n Context:  default"
     )
     why = "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?"
-    for text in (f"{told}\n{why}", f"{why}\n{told}"):
+    for text in (f"{warning}\n{why}", f"{why}\n{warning}"):
         make_program(tmp_path / "docker", f"echo {shlex.quote(text)}; exit 1")
         with pytest.raises(SchedulerError) as refused:
             Engine.find({"PATH": str(tmp_path)})
         assert str(refused.value).startswith(
             f"{tmp_path}/docker version failed (1): {why} (start its "
         )
-    make_program(tmp_path / "docker", f"echo {shlex.quote(told)}; exit 1")
+    make_program(tmp_path / "docker", f"echo {shlex.quote(warning)}; exit 1")
     with pytest.raises(SchedulerError, match="Context"):  # better than nothing
         Engine.find({"PATH": str(tmp_path)})
 
 
-def test_what_can_never_run_is_told(notes: Path, tmp_path: Path) -> None:
+def test_what_can_never_run_is_reported(notes: Path, tmp_path: Path) -> None:
     roles = (worker(docker=Docker("-v/:/host", ("/no/where:/x",))),)
     found = " ".join(images.find_problems(job(*roles), os.environ, "/a:b"))
     assert "'-v/:/host' is not the name of an image" in found

@@ -64,8 +64,10 @@ def make_image(target: Path) -> None:
     programs["/usr/bin/python3"] = python
     library = Path("/usr/lib") / Path(python).name
     binary = [*programs.values(), *map(str, (library / "lib-dynload").glob("*.so"))]
-    told = subprocess.run(["ldd", *binary], stdout=subprocess.PIPE, text=True, timeout=300).stdout
-    files = {**programs, **{path: path for path in re.findall(r"(/\S+) \(0x", told)}}
+    words_of = subprocess.run(
+        ["ldd", *binary], stdout=subprocess.PIPE, text=True, timeout=300
+    ).stdout
+    files = {**programs, **{path: path for path in re.findall(r"(/\S+) \(0x", words_of)}}
     for folder, below, names in os.walk(library):
         below[:] = [name for name in below if name not in SKIPPED and "config-" not in name]
         files.update({os.path.join(folder, name): os.path.join(folder, name) for name in names})
@@ -165,8 +167,8 @@ class Jobs:
             "tony.docker.containers.image": IMAGE,
             "tony.docker.containers.mount": f"{self._folder / 'seen'}:/seen:ro",
         }
-        told = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-        return self.tony("submit", "--executes", command, "--src_dir", "src", *told, *words)
+        words_of = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+        return self.tony("submit", "--executes", command, "--src_dir", "src", *words_of, *words)
 
     def left(self) -> str:
         return podman(self.settings, "ps", "-a", "-q")
@@ -180,11 +182,11 @@ def jobs(tmp_path: Path, tony_home: Path, storage: Dict[str, str]) -> Jobs:
 def test_two_workers_run_in_the_image_and_leave_nothing(jobs: Jobs) -> None:
     done = jobs.submit("python3 program.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    said = jobs.tony("logs", "--no-prefix").stdout
-    assert "rank 0 of 2 by /usr/bin/python3" in said
-    assert "rank 1 of 2 by /usr/bin/python3" in said
-    assert said.count("seen through the mount") == 2
-    assert "shadow" not in said  # the image's /etc, not this machine's
+    output = jobs.tony("logs", "--no-prefix").stdout
+    assert "rank 0 of 2 by /usr/bin/python3" in output
+    assert "rank 1 of 2 by /usr/bin/python3" in output
+    assert output.count("seen through the mount") == 2
+    assert "shadow" not in output  # the image's /etc, not this machine's
     assert jobs.left() == ""
 
 

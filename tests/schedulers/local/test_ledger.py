@@ -82,7 +82,7 @@ def test_nothing_is_written_when_nothing_changes(ledger_file: Ledger) -> None:
     before = ledger_file.version()
     for _ in range(3):
         ledger_file.update("b")
-        ledger_file.free(["nobody's"])
+        ledger_file.free(["unknown"])
     assert ledger_file.version() == before
 
 
@@ -108,7 +108,7 @@ def test_nothing_of_before_a_reboot_counts(ledger_file: Ledger) -> None:
     assert ledger_file.update("a", put(pending("a", 1000, 1, me)))[0]
 
 
-def test_a_pid_that_was_given_again_is_somebody_else(ledger_file: Ledger) -> None:
+def test_a_reused_pid_is_another_process(ledger_file: Ledger) -> None:
     me = Identity.mine()
     ledger_file.reserve(
         [Reservation("c1", "old", "old", me._replace(start=me.start - 1), 900, 1, ())]
@@ -134,7 +134,7 @@ def test_a_lock_that_is_never_given_back_is_an_error(
         ledger_file.free([])
 
 
-def test_a_ledger_that_cannot_be_read_says_what_to_do(ledger_file: Ledger, tmp_path: Path) -> None:
+def test_an_unreadable_ledger_has_a_remedy(ledger_file: Ledger, tmp_path: Path) -> None:
     ledger_file.free([])
     path = tmp_path / "ledger" / f"{processes.host()}.json"
     home.write_json(str(path), {"held": [{"from": "another version"}]})

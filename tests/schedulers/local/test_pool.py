@@ -75,7 +75,7 @@ def test_a_stopped_shim_still_ends_its_container(
     assert master.end_of(container).cause is ExitCause.RELEASED
 
 
-def test_a_shim_ended_by_somebody_else_is_no_release(harness: LocalHarness) -> None:
+def test_a_shim_ended_from_outside_is_no_release(harness: LocalHarness) -> None:
     master = harness.master()
     container = master.run(SLEEP)
     master.next(Started)
@@ -99,7 +99,7 @@ def test_without_pidfds_ends_are_noticed_too(
     other, container = master.get(2)
     master.launch(other, "import time; time.sleep(60)")  # which is why there is a next master
     master.launch(container, "import time; time.sleep(0.3); raise SystemExit(7)")
-    while Started(container.id) not in master.heard:
+    while Started(container.id) not in master.received:
         master.next(Started)
     master.close()
     second = harness.next_master(master)
@@ -291,7 +291,7 @@ def test_each_gpu_is_handed_to_one_container(harness: LocalHarness, tmp_path: Pa
         code = f"import os; open({str(path)!r}, 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])"
         master.launch(container, code)
     for container in containers:
-        while Completed(container.id, 0, ExitCause.EXITED, "exit code 0") not in master.heard:
+        while Completed(container.id, 0, ExitCause.EXITED, "exit code 0") not in master.received:
             master.next(Completed)
         assert (tmp_path / container.id).read_text() == container.gpu_ids[0]
     master.pool.request([ContainerRequest("worker", 0, 1, Resources(memory_mb=64, gpus=3))], True)
@@ -345,7 +345,7 @@ def test_a_ledger_on_a_full_disk_grants_nothing_and_ends_nothing(
     kept, given = first.get(2, many)
     book = ledger.Ledger(harness.home.ledger)
 
-    def full(*told: Any) -> None:
+    def full(*args: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:

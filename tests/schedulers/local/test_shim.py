@@ -67,9 +67,7 @@ def _runs(path: str) -> bool:
     return subprocess.run([path, "-c", ""], capture_output=True).returncode == 0
 
 
-def test_it_tells_how_it_ended_and_what_was_used(
-    folder: home.ContainerFolder, tmp_path: Path
-) -> None:
+def test_it_reports_its_end_and_its_usage(folder: home.ContainerFolder, tmp_path: Path) -> None:
     code = (
         "import sys, time\n"
         "waste = bytearray(60 << 20)\n"

@@ -38,7 +38,7 @@ def node(
 
 
 def queue(path: str = "root.ml", **more: Any) -> Queue:
-    told: Mapping[str, Any] = {
+    fields: Mapping[str, Any] = {
         "name": path.rpartition(".")[2],
         "path": path,
         "state": "RUNNING",
@@ -52,7 +52,7 @@ def queue(path: str = "root.ml", **more: Any) -> Queue:
         "statistics": QueueStatistics(),
         **more,
     }
-    return Queue(**told)
+    return Queue(**fields)
 
 
 def limits(
@@ -61,7 +61,7 @@ def limits(
     **more: Any,
 ) -> ClusterLimits:
     """Two nodes, four GPUs on the second, everything of one node in a container."""
-    told: Mapping[str, Any] = {
+    fields: Mapping[str, Any] = {
         "user": "ada",
         "maximum": Capability(16384, 16, {GPU: 4}),
         "types": {"memory-mb": "Mi", "vcores": "", GPU: ""},
@@ -72,7 +72,7 @@ def limits(
         "may_submit": True,
         **more,
     }
-    return ClusterLimits(**told)
+    return ClusterLimits(**fields)
 
 
 RUNTIME = Artifact(
@@ -88,7 +88,7 @@ RUNTIME = Artifact(
 
 
 def artifact(name: str, **more: Any) -> Artifact:
-    told: Mapping[str, Any] = {
+    fields: Mapping[str, Any] = {
         "use": Use.RESOURCE,
         "kind": Kind.FILE,
         "source": name,
@@ -97,4 +97,4 @@ def artifact(name: str, **more: Any) -> Artifact:
         "mtime_ms": 1000,
         **more,
     }
-    return Artifact(name=name, **told)
+    return Artifact(name=name, **fields)

@@ -188,11 +188,11 @@ class YarnHarness(Harness):
     def artifacts(self) -> List[Artifact]:
         return [self._stage("", "contract")]
 
-    def heard(self, app_id: str) -> Path:
-        return self.masters.scratch / f"heard-{app_id}.jsonl"
+    def events_file(self, app_id: str) -> Path:
+        return self.masters.scratch / f"events-{app_id}.jsonl"
 
-    def submit(self, **orders: Any) -> str:
-        attempts = orders.pop("attempts", 2)
+    def submit(self, **instructions: Any) -> str:
+        attempts = instructions.pop("attempts", 2)
         job = harness_job().replace(
             scheduler="yarn",
             queue=self.masters.queue,
@@ -200,16 +200,16 @@ class YarnHarness(Harness):
             runtime=Runtime(python=sys.executable),
         )
         app_id = self.scheduler.new_app_id(job)
-        orders["heard"] = str(self.heard(app_id))
-        brought = [self._stage(json.dumps(orders), f"apps/{app_id}")]
-        self.scheduler.submit(app_id, self.scheduler.dry_run(app_id, job, brought), SECRET)
+        instructions["events_file"] = str(self.events_file(app_id))
+        artifacts = [self._stage(json.dumps(instructions), f"apps/{app_id}")]
+        self.scheduler.submit(app_id, self.scheduler.dry_run(app_id, job, artifacts), SECRET)
         self._submitted.append(app_id)
         return app_id
 
-    def _stage(self, orders: str, place: str) -> Artifact:
-        """Our code with the stand-in master in the real one's place, and its orders with it."""
-        beside = self.masters.runtime / "tests" / "schedulers" / "orders.json"
-        beside.write_text(orders)
+    def _stage(self, instructions: str, place: str) -> Artifact:
+        """Our code with the stand-in master in the real one's place, and its instructions."""
+        beside = self.masters.runtime / "tests" / "schedulers" / "instructions.json"
+        beside.write_text(instructions)
         packed = self.masters.scratch / "tony-runtime.tar"
         with tarfile.open(packed, "w", dereference=True) as tar:
             for one in sorted(self.masters.runtime.iterdir()):

@@ -18,7 +18,7 @@ file: prelaunch.err.
 Last 4096 bytes of prelaunch.err :
 {shell}
 Last 4096 bytes of stderr :
-{said}
+{output}
 
 
 For more detailed output, check the application tracking page: http://rm:8088/cluster/app/x \
@@ -26,12 +26,12 @@ Then click on links to logs of each attempt.
 . Failing the application."""
 
 
-def frame(said: str = "", shell: str = "", code: int = 1, times: int = 2) -> str:
+def frame(output: str = "", shell: str = "", code: int = 1, times: int = 2) -> str:
     why = "Exception from container-launch."
-    return FRAME.format(said=said, shell=shell, code=code, times=times, why=why)
+    return FRAME.format(output=output, shell=shell, code=code, times=times, why=why)
 
 
-def test_what_the_master_said() -> None:
+def test_the_masters_own_diagnostics() -> None:
     text = explain_master_failure(frame("the job's folder is gone\nValueError: no"))
     assert text == (
         "the job's master died (exit code 1, 2 times)\nits last output:\n"
@@ -39,7 +39,7 @@ def test_what_the_master_said() -> None:
     )
 
 
-def test_what_its_shell_said_when_there_was_no_master() -> None:
+def test_the_shells_output_when_there_was_no_master() -> None:
     text = explain_master_failure(frame(shell="bash: /opt/none: No such file", code=127, times=1))
     assert text.splitlines()[0] == (
         "the job's master died (exit code 127): tony.runtime.python names an interpreter that"

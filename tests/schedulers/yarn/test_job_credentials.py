@@ -81,7 +81,7 @@ def test_the_job_is_not_shown(shown: str) -> None:
     assert "mnist" not in shown
 
 
-def test_a_container_without_a_job_says_so(tmp_path: Path) -> None:
+def test_a_container_without_a_job_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(JobCredentialsError, match="this container has no job"):
         job_credentials.read_master_credentials({}, str(tmp_path))
     with pytest.raises(JobCredentialsError, match="hold no tony"):
@@ -89,12 +89,12 @@ def test_a_container_without_a_job_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\x78\x9c", MASTER.encode()[:-9], b"\0" * 50])
-def test_what_is_no_parcel_is_refused(data: bytes) -> None:
+def test_bytes_that_are_no_credentials_are_refused(data: bytes) -> None:
     with pytest.raises(JobCredentialsError):
         MasterCredentials.decode(data)
 
 
-def test_a_parcel_of_another_kind_is_refused() -> None:
+def test_credentials_of_another_kind_are_refused() -> None:
     with pytest.raises(JobCredentialsError, match="lacks"):
         MasterCredentials.decode(EXECUTOR.encode())
 
@@ -122,7 +122,7 @@ def test_broken_credentials_never_do_worse_than_an_error(noise: bytes, cut: int)
 
 
 @fuzz(data=mutations(MASTER.encode(), EXECUTOR.encode(), zlib.decompress(MASTER.encode())))
-def test_a_damaged_parcel_is_a_parcel_or_refused(data: bytes) -> None:
+def test_damaged_credentials_are_read_or_refused(data: bytes) -> None:
     for kind in (MasterCredentials, ExecutorCredentials):
         for packed in (data, zlib.compress(data)):
             try:

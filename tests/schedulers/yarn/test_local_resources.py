@@ -44,7 +44,7 @@ def visibility(modes: Dict[str, int], uri: str, kind: Kind = Kind.FILE) -> str:
 
 def test_what_we_staged_is_the_users_own() -> None:
     assert visibility({}, f"{ROOT}/store/objects/a/b") == PRIVATE
-    assert visibility({}, f"{ROOT}-of-all/b") == PRIVATE  # nobody may look: not below the root
+    assert visibility({}, f"{ROOT}-of-all/b") == PRIVATE  # other users may not look
 
 
 @pytest.mark.parametrize(
@@ -94,18 +94,18 @@ def test_by_name_as_yarn_brings_them() -> None:
 
 def test_a_file_is_asked_for_under_one_name() -> None:
     same = {"uri": f"{ROOT}/store/objects/same/content"}
-    brought = [
+    artifacts = [
         artifact("a.txt", **same),
         artifact("other.txt"),
         artifact("b.txt", **same),
         artifact("data", kind=Kind.ARCHIVE, **same),  # unpacked, it is another
         artifact("c.txt", **same),
     ]
-    files, links = split_links(local_files(brought, {}))
+    files, links = split_links(local_files(artifacts, {}))
     assert list(files) == ["a.txt", "other.txt", "data"]
     assert links == {"b.txt": "a.txt", "c.txt": "a.txt"}
 
 
-def test_a_parcel_carries_what_the_client_found_out() -> None:
+def test_credentials_carry_what_the_client_found_out() -> None:
     entries = [{**RUNTIME.to_json(), "visibility": PRIVATE}, artifact("x").to_json()]
     assert visibility_by_uri(entries) == {RUNTIME.uri: PRIVATE}

@@ -63,17 +63,17 @@ Then click on links to logs of each attempt.
         ("No space available in any of the local directories.", None),
     ],
 )
-def test_one_sentence_says_what_to_do(text: str, means: Optional[str]) -> None:
+def test_one_sentence_has_the_remedy(text: str, means: Optional[str]) -> None:
     assert explain_localization_error(text) == means
 
 
-def test_a_task_is_told_without_the_stack_trace() -> None:
+def test_a_tasks_error_has_no_stack_trace() -> None:
     code, cause, words = describe_exit(-1000, False, CHANGED.format(OBJECT))
     assert words == f"the node could not localize its files: {DAMAGED}"
     assert (code, cause) == (127, ExitCause.FILES), "another node would not fare better"
 
 
-def test_a_master_is_told_without_the_stack_trace() -> None:
+def test_a_masters_error_has_no_stack_trace() -> None:
     text = diagnostics.explain_master_failure(FAILED.format(CHANGED.format(OBJECT)))
     assert text == f"the job's master could not be started: {DAMAGED}"
 
@@ -96,11 +96,11 @@ def test_what_we_have_no_words_for_has_none_either() -> None:
     )
 
 
-def test_a_cause_that_says_more_stays() -> None:
-    said = UNKNOWN.replace("Caused by: java.io.IOException: too", "Caused by: a.b.C: very")
-    assert clean_diagnostics(said) == "too odd\nCaused by: a.b.C: very odd"
+def test_a_cause_with_more_detail_stays() -> None:
+    diagnostics = UNKNOWN.replace("Caused by: java.io.IOException: too", "Caused by: a.b.C: very")
+    assert clean_diagnostics(diagnostics) == "too odd\nCaused by: a.b.C: very odd"
 
 
 def test_a_stack_trace_that_the_program_printed_stays() -> None:
-    said = f"[2026-11-21 14:02:00.100]x\nLast 4096 bytes of executor.stderr :\nE: e\n{TRACE}"
-    assert clean_diagnostics(said) == f"x\nits last output:\nE: e\n{TRACE}".rstrip()
+    diagnostics = f"[2026-11-21 14:02:00.100]x\nLast 4096 bytes of executor.stderr :\nE: e\n{TRACE}"
+    assert clean_diagnostics(diagnostics) == f"x\nits last output:\nE: e\n{TRACE}".rstrip()

@@ -87,7 +87,7 @@ def test_constraints(text: str, expected: object) -> None:
         ("AND((IN,NODE,a)", "a bracket is not closed"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, why: str) -> None:
+def test_what_is_wrong_is_reported(text: str, why: str) -> None:
     with pytest.raises(ConstraintError, match="not a placement constraint") as caught:
         parse_constraint(text)
     assert why in str(caught.value)

@@ -27,7 +27,7 @@ _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
 
 
 @pytest.mark.parametrize(
-    ("said", "means"),
+    ("message", "means"),
     [
         (
             f"Application {APP} submitted by user ada to unknown queue: nowhere",
@@ -98,8 +98,8 @@ _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
         ("", "it gave no reason"),
     ],
 )
-def test_reasons(said: str, means: str) -> None:
-    assert explain_refusal(said) == means
+def test_reasons(message: str, means: str) -> None:
+    assert explain_refusal(message) == means
 
 
 def test_the_application_is_named() -> None:
@@ -109,16 +109,16 @@ def test_the_application_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("message", "kind"),
     [
         ("unknown queue: x", LastingRefusal),
         ("Queue root.ml is STOPPED. Cannot accept submission", SchedulerError),
         ("Queue root.ml already has 3\n applications, cannot accept", SchedulerError),
-        ("what nobody has heard before", SchedulerError),
+        ("an unknown refusal", SchedulerError),
     ],
 )
-def test_what_may_be_mended_by_waiting_is_told_apart(said: str, kind: type) -> None:
-    assert type(refused_submission(APP, said)) is kind
+def test_refusals_that_waiting_mends_are_distinguished(message: str, kind: type) -> None:
+    assert type(refused_submission(APP, message)) is kind
 
 
 @pytest.mark.parametrize(

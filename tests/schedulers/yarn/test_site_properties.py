@@ -79,12 +79,12 @@ def test_a_property_without_a_value_is_as_if_not_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "waits"), [({}, 1200.0), ({AM: "900000"}, 1200.0), ({AM: "3600000"}, 4800.0)]
+    ("site", "waits"), [({}, 1200.0), ({AM: "900000"}, 1200.0), ({AM: "3600000"}, 4800.0)]
 )
 def test_executors_wait_longer_than_the_cluster_does_for_a_silent_master(
-    said: Dict[str, str], waits: float
+    site: Dict[str, str], waits: float
 ) -> None:
     conf = SiteConfiguration.of(
-        job_credentials.select_master_properties(SiteConfiguration.of(said))
+        job_credentials.select_master_properties(SiteConfiguration.of(site))
     )
     assert pool_factory.master_lost_s(conf) == waits

@@ -122,7 +122,7 @@ class TestWhatIsLookedAt:
             return "connection refused" if ports[str(address.port)] in closed else ""
 
         def gather(job: Job) -> ClusterLimits:
-            assert set(closed) != set(ports.values()), "nobody can be asked"
+            assert set(closed) != set(ports.values()), "no server answers"
             return limits
 
         monkeypatch.setattr(resource_manager, "_try_connect", try_one)
@@ -261,7 +261,7 @@ class TestReal:
         assert found["a container"]["verdict"] == "skipped"
 
 
-def test_without_a_configuration_it_says_where_it_looked(tony_on: Callable[..., Tony]) -> None:
+def test_without_a_configuration_it_names_where_it_looked(tony_on: Callable[..., Tony]) -> None:
     one = tony_on()
     done = subprocess.run(
         [sys.executable, "-m", "tony_core.cli.main", "doctor", "--scheduler", "yarn"],

@@ -25,7 +25,7 @@ APP = ApplicationId(1700000000000, 42)
 
 
 class Clock:
-    """Time that passes only while somebody sleeps."""
+    """Time that passes only while the code sleeps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
@@ -41,7 +41,7 @@ class Rm:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.said: List[str] = []
+        self.calls: List[str] = []
         self.reacts: Optional[Tuple[float, str]] = None  # so long after, to this state
         self.refuses: Optional[HadoopError] = None
         self.masters = [1, 2]
@@ -62,13 +62,13 @@ class Rm:
     def signal(self, container: ContainerId, signal: str) -> None:
         if self.refuses is not None:
             raise self.refuses
-        self.said.append(f"{signal} to {container}")
+        self.calls.append(f"{signal} to {container}")
         self.requested_at = self.clock.now
 
     def kill(
         self, application: ApplicationId, diagnostics: str = "", *, within_s: float = 30.0
     ) -> None:
-        self.said.append(f"killed: {diagnostics}")
+        self.calls.append(f"killed: {diagnostics}")
 
 
 @pytest.fixture
@@ -95,14 +95,14 @@ def end(rm: Rm, folder: Optional[Path], running: bool = True) -> List[str]:
     kill.kill_application(
         rm, APP, "enough", "ada", running, None if folder is None else str(folder)
     )
-    return rm.said
+    return rm.calls
 
 
 def test_the_newest_master_is_asked_and_finds_the_reason(rm: Rm, folder: Path) -> None:
     rm.reacts = (59.0, "FINISHED")
     assert end(rm, folder) == [GRACEFUL]
-    told = json.loads((folder / "kill.json").read_text())
-    assert (told["reason"], told["by"]) == ("enough", "ada")
+    written = json.loads((folder / "kill.json").read_text())
+    assert (written["reason"], written["by"]) == ("enough", "ada")
     assert (folder / "kill.json").stat().st_mode & 0o777 == 0o600
 
 
@@ -111,11 +111,11 @@ def test_by_force_when_the_jobs_grace_and_more_is_over(rm: Rm, clock: Clock, fol
     assert 65.0 <= clock.now - 1000.0 < 66.0
 
 
-@pytest.mark.parametrize("said", ["", "[]", '{"kill_grace_s": "x"}', None])
-def test_without_a_known_grace(rm: Rm, clock: Clock, folder: Path, said: Optional[str]) -> None:
+@pytest.mark.parametrize("content", ["", "[]", '{"kill_grace_s": "x"}', None])
+def test_without_a_known_grace(rm: Rm, clock: Clock, folder: Path, content: Optional[str]) -> None:
     (folder / "master.json").unlink()
-    if said is not None:
-        (folder / "master.json").write_text(said)
+    if content is not None:
+        (folder / "master.json").write_text(content)
     assert end(rm, folder) == [GRACEFUL, FORCED]
     assert 15.0 <= clock.now - 1000.0 < 16.0
 
@@ -127,12 +127,12 @@ def test_who_asks_second_takes_the_grace_away(rm: Rm, clock: Clock, folder: Path
     assert clock.now == 1000.0
 
 
-def test_what_does_not_run_has_nobody_to_ask(rm: Rm, folder: Path) -> None:
+def test_an_application_that_does_not_run_gets_no_request(rm: Rm, folder: Path) -> None:
     assert end(rm, folder, running=False) == ["killed: enough"]
     assert not (folder / "kill.json").exists()
 
 
-def test_nobody_answers_to_a_master_that_died_of_the_word(rm: Rm, clock: Clock) -> None:
+def test_a_master_that_died_of_the_request_sends_no_answer(rm: Rm, clock: Clock) -> None:
     rm.reacts = (1.0, "ACCEPTED")
     assert end(rm, None) == [GRACEFUL, FORCED]
     assert clock.now - 1000.0 < 2.0
@@ -169,7 +169,7 @@ def test_the_reason_follows_a_job_to_where_it_keeps_its_state(rm: Rm, tmp_path: 
     assert len(list(Path(usual, "apps").iterdir())) == 1
 
 
-def test_a_place_that_does_not_answer_holds_nobody_up(
+def test_an_address_that_does_not_answer_delays_no_kill(
     rm: Rm, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = threading.Event()

@@ -19,7 +19,7 @@ def listening() -> Iterator[Address]:
 
 @pytest.fixture
 def closed() -> Iterator[Address]:
-    with socket.socket() as bound:  # nobody else takes the port meanwhile
+    with socket.socket() as bound:  # no other process takes the port meanwhile
         bound.bind(("127.0.0.1", 0))
         yield Address("127.0.0.1", bound.getsockname()[1])
 
@@ -43,6 +43,6 @@ def test_why_not(closed: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pauses == [0.2, 0.4, 0.8]
 
 
-def test_a_name_that_nobody_knows() -> None:
+def test_an_unknown_name() -> None:
     nowhere = Endpoints("the RM", (Address("no-such-host.invalid", 1),))
     assert "this name is not known" in resource_manager.connection_problem(nowhere)

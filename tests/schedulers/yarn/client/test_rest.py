@@ -75,8 +75,8 @@ class Web:
                 where = ""
                 if isinstance(found, Redirect):
                     where, found = found.where, (found.status, found.text)
-                status, told = found if isinstance(found, tuple) else (200, found)
-                data = (told if isinstance(told, str) else json.dumps(told)).encode()
+                status, content = found if isinstance(found, tuple) else (200, found)
+                data = (content if isinstance(content, str) else json.dumps(content)).encode()
                 self.send_response(status)
                 if where:
                     self.send_header("Location", where)
@@ -142,7 +142,7 @@ def test_the_standby_of_a_pair_is_passed_over(start: Any) -> None:
     assert len(web.requests) == 1  # it is remembered who answered
 
 
-def test_nobody_is_active(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_resource_manager_is_active(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "TOTAL_S", 0.1)
     monkeypatch.setattr(rest, "PAUSE_S", 0.02)
     client, _ = start(STANDBY, pair=[(503, "starting")])
@@ -193,11 +193,11 @@ def test_a_list_without_any(start: Any) -> None:
 
 def test_the_masters_containers(start: Any) -> None:
     link = "//one:8042/node/containerlogs/container_1_42_02_000001/ada"
-    told = [
+    answer = [
         {"id": 2, "containerId": "container_1_42_02_000001", "nodeId": "one:1", "logsLink": link},
         {"id": 1, "containerId": "", "nodeId": "", "logsLink": ""},  # it has ended
     ]
-    client, _ = start({"appAttempts": {"appAttempt": told}})
+    client, _ = start({"appAttempts": {"appAttempt": answer}})
     assert client.masters(APP) == [LogRef("container_1_42_02_000001", "one:1", f"http:{link}")]
 
 
@@ -213,7 +213,7 @@ def test_what_it_cannot_carry_is_not_sent(start: Any) -> None:
 
 
 class TestStrangers:
-    """What answers there is not the cluster, or somebody stands in between."""
+    """What answers there is not the cluster, or a proxy stands in between."""
 
     @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
     @pytest.mark.parametrize("method", ["POST", "PUT", "GET"])
@@ -235,8 +235,8 @@ class TestStrangers:
         assert other.requests == []
 
     def test_an_application_may_be_called_like_the_standby(self, start: Any) -> None:
-        told = {"app": {"id": str(APP), "name": "This is standby RM", "state": "RUNNING"}}
-        client, _ = start(told)
+        answer = {"app": {"id": str(APP), "name": "This is standby RM", "state": "RUNNING"}}
+        client, _ = start(answer)
         assert client.report(APP).name == "This is standby RM"
 
     def test_an_answer_without_end(self, start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,9 +245,9 @@ class TestStrangers:
         with pytest.raises(ProtocolError, match="65536 bytes"):
             client.new_application()
 
-    @pytest.mark.parametrize("told", ["[" * 100_000, "[]", "{}", '{"apps": 3}', '{"app": null}'])
-    def test_odd_answers(self, start: Any, told: str) -> None:
-        client, _ = start(told)
+    @pytest.mark.parametrize("answer", ["[" * 100_000, "[]", "{}", '{"apps": 3}', '{"app": null}'])
+    def test_odd_answers(self, start: Any, answer: str) -> None:
+        client, _ = start(answer)
         calls = [client.new_application, client.applications, lambda: client.report(APP),
                  lambda: client.masters(APP)]  # fmt: skip
         for call in calls:

@@ -51,7 +51,7 @@ MASTER = ContainerId(ATTEMPT, 1)
 
 
 class Rm(RmClient):
-    """A ResourceManager that says what a test wants, and remembers what it was told."""
+    """A ResourceManager that says what a test wants, and records its calls."""
 
     def __init__(self) -> None:
         self.submitted: List[ApplicationSubmissionContext] = []
@@ -156,10 +156,10 @@ class TestConfiguration:
     def test_none_at_all(self, tmp_path: Path) -> None:
         with pytest.raises(SchedulerError) as caught:
             opened_in(tmp_path / "nowhere")
-        told = str(caught.value)
-        assert f"HADOOP_CONF_DIR ({tmp_path}/nowhere, which does not exist)" in told
-        assert "no file was found" in told
-        assert told.endswith("Set HADOOP_CONF_DIR to the cluster's configuration")
+        read = str(caught.value)
+        assert f"HADOOP_CONF_DIR ({tmp_path}/nowhere, which does not exist)" in read
+        assert "no file was found" in read
+        assert read.endswith("Set HADOOP_CONF_DIR to the cluster's configuration")
 
     def test_kerberos(self, conf: Path) -> None:
         write(conf, "core-site", {"hadoop.security.authentication": "kerberos"})
@@ -217,12 +217,12 @@ class TestPlaces:
             ("hdfs://other/ada/", "hdfs://other/ada"),
         ],
     )
-    def test_where_the_job_says(self, scheduler: YarnScheduler, named: str, root: str) -> None:
+    def test_where_the_job_sets_it(self, scheduler: YarnScheduler, named: str, root: str) -> None:
         named_job = job(yarn=Yarn(staging_dir=named))
         assert scheduler.staging_root(named_job) == root
         assert scheduler.history_root(named_job) == f"{root}/history"
 
-    def test_hdfs_is_reached_as_this_site_says(self, scheduler: YarnScheduler) -> None:
+    def test_hdfs_is_opened_with_this_sites_settings(self, scheduler: YarnScheduler) -> None:
         assert type(registry.filesystem("hdfs://lake:8020/x")).__name__ == "WebHdfsFileSystem"
 
 
@@ -271,12 +271,12 @@ class TestSubmitting:
         submit(scheduler)
         secrets = Credentials.decode(rm.submitted[0].am_container_spec.tokens).secrets
         assert secrets[job_credentials.SECRET] == b"s" * 32
-        told = job_credentials.read_master_credentials(secrets)
-        assert told.user == "ada"
-        assert told.root == "hdfs://lake:8020/user/ada/.tony"
-        assert told.history_root == f"{told.root}/history"
-        assert told.site["yarn.resourcemanager.hostname"] == "rm"
-        assert [one["visibility"] for one in told.artifacts] == ["PRIVATE"]
+        read = job_credentials.read_master_credentials(secrets)
+        assert read.user == "ada"
+        assert read.root == "hdfs://lake:8020/user/ada/.tony"
+        assert read.history_root == f"{read.root}/history"
+        assert read.site["yarn.resourcemanager.hostname"] == "rm"
+        assert [one["visibility"] for one in read.artifacts] == ["PRIVATE"]
 
     def test_history_goes_to_the_jobs_folder(self, scheduler: YarnScheduler, rm: Rm) -> None:
         submit(scheduler, history=History(location="hdfs://lake/stories"))
@@ -375,7 +375,7 @@ class TestLooking:
             "applications {'types': (), 'tags': ['tony']}",
         ]
 
-    def test_a_kill_is_told_once(self, scheduler: YarnScheduler, rm: Rm) -> None:
+    def test_a_kill_is_sent_once(self, scheduler: YarnScheduler, rm: Rm) -> None:
         rm.states = ["ACCEPTED", "KILLED"]
         scheduler.kill(str(APP), "enough")
         scheduler.kill(str(APP), "enough")
@@ -386,7 +386,7 @@ class TestLooking:
         self, scheduler: YarnScheduler, rm: Rm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calls: List[Any] = []
-        monkeypatch.setattr(kill, "kill_application", lambda rm, *told: calls.append(told))
+        monkeypatch.setattr(kill, "kill_application", lambda rm, *read: calls.append(read))
         rm.states = ["RUNNING"]
         scheduler.kill(str(APP), "enough")
         folder = f"hdfs://lake:8020/user/ada/.tony/apps/{APP}"

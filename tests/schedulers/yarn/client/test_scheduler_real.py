@@ -100,7 +100,7 @@ def submit(scheduler: YarnScheduler, wanted: Job) -> str:
 
 @pytest.mark.parametrize("version", ["3.4.2", "3.3.6"])
 class TestRefused:
-    """Before anything is staged; and by the ResourceManager, where nobody checked before."""
+    """Before anything is staged; and by the ResourceManager, where nothing was checked before."""
 
     def test_everything_that_is_known_before(
         self, hadoop: GetHadoop, open_on: Open, version: str
@@ -134,23 +134,23 @@ class TestRefused:
         assert "may not use the node label reserved" in problems(node_label="reserved")
         assert "may not use the node label gpu" in problems(queue="tiny", node_label="gpu")
 
-    def test_what_the_resource_manager_says_itself(
+    def test_the_resource_managers_own_refusals(
         self, hadoop: GetHadoop, open_on: Open, version: str
     ) -> None:
         opened = open_on(hadoop(*FEATURES, version=version))
 
-        def said(**more: Any) -> str:
+        def reason(**more: Any) -> str:
             with pytest.raises(SchedulerError) as caught:
                 submit(opened, job(**more))
             return str(caught.value).replace("root.", "")
 
-        assert "there is no queue nowhere; name one by tony.yarn.queue" in said(queue="nowhere")
-        assert "ml is not a leaf queue" in said(queue="ml")
-        assert "the queue closed is stopped" in said(queue="closed")
-        assert "may not submit to the queue" in said(queue="private")
-        assert "the node label reserved" in said(node_label="reserved")
+        assert "there is no queue nowhere; name one by tony.yarn.queue" in reason(queue="nowhere")
+        assert "ml is not a leaf queue" in reason(queue="ml")
+        assert "the queue closed is stopped" in reason(queue="closed")
+        assert "may not submit to the queue" in reason(queue="private")
+        assert "the node label reserved" in reason(node_label="reserved")
         big = MasterSpec(resources=Resources(memory_mb=9000))
-        assert "maximum allocation <memory:8192" in said(master=big)
+        assert "maximum allocation <memory:8192" in reason(master=big)
 
     def test_a_queue_that_takes_no_more(
         self, hadoop: GetHadoop, open_on: Open, hold: Callable[..., str], version: str
@@ -180,10 +180,10 @@ class TestWaiting:
             assert status.state is AppState.ACCEPTED
             return status.diagnostics if "may hold" in status.diagnostics else ""
 
-        said = until(waits)
-        assert said.startswith("waits: ")
-        assert "MB of memory" in said
-        assert "they hold 256 MB of memory, 1 vcore, and this one wants 512 MB" in said
+        reason = until(waits)
+        assert reason.startswith("waits: ")
+        assert "MB of memory" in reason
+        assert "they hold 256 MB of memory, 1 vcore, and this one wants 512 MB" in reason
         # Both wait until the first one's master has its container: until the next heartbeat.
         waiting = "1 application already waits in the queue root.tiny (1 run)"
         assert until(lambda: waiting in "\n".join(opened.warnings(job(queue="tiny"))))
@@ -195,12 +195,12 @@ class TestWaiting:
         opened = open_on(cluster)
         hold(cluster, "default", 8192, node_label_expression="gpu")
 
-        def said() -> List[str]:
+        def reason() -> List[str]:
             wanted = role(instances=2, memory=6000, node_label="gpu")
             return opened.warnings(job(wanted))
 
-        until(lambda: any("of 16384 are free" in line for line in said()))
-        assert said()[0] == (
+        until(lambda: any("of 16384 are free" in line for line in reason()))
+        assert reason()[0] == (
             "the job will wait: it asks for 12000 MB of memory, and 8192 of 16384 are free in the"
             " nodes labelled gpu now"
         )
@@ -219,11 +219,15 @@ def test_an_application_is_what_was_asked(hadoop: GetHadoop, open_on: Open, vers
     )
     assert opened.check(wanted) == []
     app_id = submit(opened, wanted)
-    told = cluster.application(app_id)
-    assert (told["name"], told["applicationType"], told["user"]) == ("mnist", "TONY", cluster.user)
-    assert told["queue"].rpartition(".")[2] == "train"
-    assert told["applicationTags"] == "nightly"
-    (timeout,) = told["timeouts"]["timeout"]
+    report = cluster.application(app_id)
+    assert (report["name"], report["applicationType"], report["user"]) == (
+        "mnist",
+        "TONY",
+        cluster.user,
+    )
+    assert report["queue"].rpartition(".")[2] == "train"
+    assert report["applicationTags"] == "nightly"
+    (timeout,) = report["timeouts"]["timeout"]
     assert 900 < timeout["remainingTimeInSeconds"] <= 1070
     status = opened.status(app_id)
     assert (status.name, status.tags, status.type) == ("mnist", ("nightly",), "TONY")
@@ -240,9 +244,9 @@ def test_a_job_of_another_type_is_listed_too(hadoop: GetHadoop, open_on: Open) -
     cluster = hadoop(*FEATURES)
     opened = open_on(cluster)
     app_id = submit(opened, job(type="SPEECH", tags=("Nightly",), master=SMALL))
-    told = cluster.application(app_id)
-    assert told["applicationType"] == "SPEECH"
-    assert set(told["applicationTags"].split(",")) == {"nightly", "tony"}
+    report = cluster.application(app_id)
+    assert report["applicationType"] == "SPEECH"
+    assert set(report["applicationTags"].split(",")) == {"nightly", "tony"}
     assert [one.app_id for one in opened.list()].count(app_id) == 1
     opened.kill(app_id, "that will do")
 
@@ -260,7 +264,7 @@ def test_a_lifetime_that_yarn_ends(
     assert opened.status(app_id).state is AppState.TIMED_OUT
 
 
-def test_somebody_elses_application(
+def test_another_users_application(
     hadoop: GetHadoop, open_on: Open, hold: Callable[..., str]
 ) -> None:
     cluster = hadoop(*FEATURES)
@@ -270,7 +274,7 @@ def test_somebody_elses_application(
         other.kill(app_id, "for fun")
 
 
-def test_one_that_nobody_knows(hadoop: GetHadoop, open_on: Open) -> None:
+def test_an_unknown_application(hadoop: GetHadoop, open_on: Open) -> None:
     opened = open_on(hadoop(*FEATURES))
     for call in (opened.status, lambda one: opened.kill(one, "x")):
         with pytest.raises(NoSuchApplication, match="does not know it"):

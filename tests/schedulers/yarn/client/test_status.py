@@ -52,7 +52,7 @@ def report(state: str = "RUNNING", final: str = "UNDEFINED", **more: Any) -> App
             "Application is killed by ResourceManager as it has exceeded the lifetime period.",
             "TIMED_OUT",
         ),
-        ("12", "UNDEFINED", "", "SUBMITTED"),  # a state that nobody has heard of has not ended
+        ("12", "UNDEFINED", "", "SUBMITTED"),  # an unknown state has not ended
     ],
 )
 def test_states(state: str, final: str, diagnostics: str, means: str) -> None:
@@ -60,10 +60,12 @@ def test_states(state: str, final: str, diagnostics: str, means: str) -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in AppState if state.ended])
-def test_what_a_master_says_at_the_end_comes_back(state: AppState) -> None:
-    told = report("FINISHED", final_status(state), diagnostics=final_diagnostics(state, "because"))
-    assert status_of(told).state is state
-    assert status_of(told).diagnostics == "because"
+def test_a_masters_final_diagnostics_come_back(state: AppState) -> None:
+    reported = report(
+        "FINISHED", final_status(state), diagnostics=final_diagnostics(state, "because")
+    )
+    assert status_of(reported).state is state
+    assert status_of(reported).diagnostics == "because"
 
 
 def test_a_running_one() -> None:
@@ -94,7 +96,7 @@ def test_an_ended_one_has_an_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "final", "told", "progress"),
+    ("state", "final", "reported", "progress"),
     [
         ("KILLED", "KILLED", 1.0, 0.0),
         ("FINISHED", "FAILED", 1.0, 0.0),
@@ -103,9 +105,9 @@ def test_an_ended_one_has_an_end() -> None:
     ],
 )
 def test_what_is_over_has_not_come_to_its_end(
-    state: str, final: str, told: float, progress: float
+    state: str, final: str, reported: float, progress: float
 ) -> None:
-    assert status_of(report(state, final, progress=told)).progress == progress
+    assert status_of(report(state, final, progress=reported)).progress == progress
 
 
 AM_LIMIT = (
@@ -163,18 +165,18 @@ def test_why_it_waits(text: str, words: str) -> None:
     )
 
 
-def test_what_yarn_says_otherwise_stays() -> None:
+def test_other_diagnostics_of_yarn_stay() -> None:
     assert explain_pending("", "ml") is None
-    told = report("ACCEPTED", diagnostics="Whatever a next version says")
-    assert status_of(told).diagnostics == "Whatever a next version says"
+    reported = report("ACCEPTED", diagnostics="Whatever a next version says")
+    assert status_of(reported).diagnostics == "Whatever a next version says"
 
 
 def test_a_running_one_waits_no_more() -> None:
     assert status_of(report("RUNNING", diagnostics=AM_LIMIT)).diagnostics == ""
 
 
-def test_the_web_server_tells_the_same() -> None:
-    told: Dict[str, Any] = {
+def test_the_web_server_reports_the_same() -> None:
+    reported: Dict[str, Any] = {
         "id": str(APP),
         "user": "ada",
         "name": "mnist",
@@ -194,11 +196,11 @@ def test_the_web_server_tells_the_same() -> None:
         "allocatedVCores": 1,
         "runningContainers": 1,
     }
-    status = status_of(parse_report(told))
+    status = status_of(parse_report(reported))
     assert (status.state, status.attempt, status.tags) == (AppState.RUNNING, 2, ("a", "b"))
     assert (status.submitted, status.started, status.finished) == (10.0, 12.0, None)
     assert status.progress == 0.25
-    assert status.page_url == told["trackingUrl"]
-    waits = {**told, "state": "ACCEPTED", "trackingUrl": "UNASSIGNED", "amContainerLogs": None}
+    assert status.page_url == reported["trackingUrl"]
+    waits = {**reported, "state": "ACCEPTED", "trackingUrl": "UNASSIGNED", "amContainerLogs": None}
     assert status_of(parse_report(waits)).tracking_url is None
     assert status_of(parse_report(waits)).attempt == 0

@@ -52,7 +52,7 @@ def sent(request: AppRequest) -> ApplicationSubmissionContext:
     return ApplicationSubmissionContext.decode(message.encode())
 
 
-def test_a_job_of_another_type_says_by_a_tag_that_it_is_ours() -> None:
+def test_a_job_of_another_type_is_marked_by_a_tag() -> None:
     assert sent(made(job(tags=("Vision",)))).application_tags == ("vision",)
     assert sent(made(job(tags=("Vision",), type="SPEECH"))).application_tags == ("vision", "tony")
     assert sent(made(job(tags=("TonY",), type="SPEECH"))).application_tags == ("tony",)
@@ -153,7 +153,7 @@ def test_the_same_is_sent() -> None:
     )
 
 
-def test_an_ordinary_job_leaves_to_the_cluster_what_it_does_not_say() -> None:
+def test_an_ordinary_job_leaves_unset_values_to_the_cluster() -> None:
     context = sent(made(job()))
     assert not context.has("priority")
     assert context.node_label_expression == ""
@@ -162,7 +162,7 @@ def test_an_ordinary_job_leaves_to_the_cluster_what_it_does_not_say() -> None:
     assert not wanted.has("node_label_expression")
 
 
-def test_the_owner_alone_sees_and_ends_it_by_default() -> None:
+def test_only_the_owner_sees_and_ends_it_by_default() -> None:
     request = made(job())
     assert (request.view_acl, request.modify_acl) == ("ada", "ada")
 
@@ -190,20 +190,20 @@ def test_without_our_own_code_nothing_is_built() -> None:
         build_request(APP, job(), (artifact("a"),), "ada", {})
 
 
-def test_the_json_of_the_web_server_says_the_same() -> None:
+def test_the_json_of_the_web_server_has_the_same() -> None:
     plain = FULL.replace(master=MasterSpec(resources=Resources(1024, 2), node_label="gpu"))
-    told = submission_body(made(plain), {"tony.secret": b"\xff\xfe"})
-    assert told["log-aggregation-context"] == {
+    body = submission_body(made(plain), {"tony.secret": b"\xff\xfe"})
+    assert body["log-aggregation-context"] == {
         "log-include-pattern": ".*",
         "log-aggregation-policy-class-name": EVERY_LOG,
     }
-    assert told["application-id"] == str(APP)
-    assert told["resource"] == {"memory": 1024, "vCores": 2}
-    assert told["application-tags"] == {"tag": ["vision", "nightly"]}
-    assert told["application-timeouts"] == {"timeout": [{"type": "LIFETIME", "value": 3670}]}
-    assert told["am-container-node-label-expression"] == "gpu"
-    assert told["priority"] == 7
-    spec = told["am-container-spec"]
+    assert body["application-id"] == str(APP)
+    assert body["resource"] == {"memory": 1024, "vCores": 2}
+    assert body["application-tags"] == {"tag": ["vision", "nightly"]}
+    assert body["application-timeouts"] == {"timeout": [{"type": "LIFETIME", "value": 3670}]}
+    assert body["am-container-node-label-expression"] == "gpu"
+    assert body["priority"] == 7
+    spec = body["am-container-spec"]
     assert spec["credentials"]["secrets"] == {"entry": [{"key": "tony.secret", "value": "__4="}]}
     assert spec["application-acls"]["entry"][0] == {"key": "MODIFY_APP", "value": "*"}
     (file,) = spec["local-resources"]["entry"]

@@ -56,7 +56,7 @@ def shape(text: bytes) -> List[bytes]:
 
 
 @pytest.mark.parametrize("version", RECORDED)
-class TestWhatNodesSaid:
+class TestRecordedAnswers:
     @pytest.mark.parametrize(
         ("name", "last", "begin", "text", "running"),
         [
@@ -95,9 +95,9 @@ class TestWhatNodesSaid:
         assert found == STDOUT
         assert parser.end()
 
-    def test_the_standin_says_the_same(self, version: str) -> None:
-        said = RECORDED[version]
-        mine = wrapped(said["container"], "stdout", STDOUT, None, True)
+    def test_the_standin_answers_the_same(self, version: str) -> None:
+        recorded = RECORDED[version]
+        mine = wrapped(recorded["container"], "stdout", STDOUT, None, True)
         assert shape(mine) == shape(body(version, "whole"))
 
     def test_the_names(self, version: str) -> None:
@@ -212,7 +212,7 @@ class TestReading:
         assert found == text
         assert len(node.requests) == 1
 
-    def test_what_was_added_is_asked_for_alone(self, node: Node, logs: NodeLogs) -> None:
+    def test_only_what_was_added_is_requested(self, node: Node, logs: NodeLogs) -> None:
         text = random.Random(1).randbytes(1_000_000)
         node.containers[CONTAINER]["stdout"] = text
         assert len(logs.read(node.address, CONTAINER, "stdout", 0, 1 << 21)) == len(text)
@@ -280,7 +280,7 @@ class TestWhatIsNotThere:
         with pytest.raises(LogsUnavailable, match=r"127\.0\.0\.1:1 cannot be asked"):
             logs.read("127.0.0.1:1", CONTAINER, "stdout", 0, 10)
 
-    def test_a_log_of_somebody_else(self, node: Node, logs: NodeLogs) -> None:
+    def test_a_log_of_another_user(self, node: Node, logs: NodeLogs) -> None:
         node.override = 403, b"User [me] is not authorized to view the logs"
         with pytest.raises(LogsDenied, match="not authorized"):
             logs.names(node.address, CONTAINER)

@@ -124,7 +124,7 @@ class TestTheMove:
         node.override = 500, b"Exception reading log file. It might be because it was aggregated"
         assert world.read("stdout", 5) == b"text\n"
 
-    def test_nobody_is_asked_twice(self, world: World, node: Node) -> None:
+    def test_no_node_is_asked_twice(self, world: World, node: Node) -> None:
         world.move()
         world.read("stdout")
         requests, opened = len(node.requests), len(world.files.opened)
@@ -253,22 +253,22 @@ class TestWhatCannotBeHad:
 
     def test_not_moved_yet(self, world: World) -> None:
         world.write(b"", node=f"{NODE}.tmp")
-        said = self.gone(world)
-        assert "Unknown container" in said
-        assert "(those of 0 nodes are there)" in said
-        assert "try again in a moment" in said
+        reason = self.gone(world)
+        assert "Unknown container" in reason
+        assert "(those of 0 nodes are there)" in reason
+        assert "try again in a moment" in reason
 
     def test_no_aggregation(self, tmp_path: Path, node: Node) -> None:
         world = World(tmp_path, node, **{"yarn_log-aggregation-enable": "false"})
-        said = self.gone(world)
-        assert "does not collect the logs of ended applications" in said
-        assert NODE in said
+        reason = self.gone(world)
+        assert "does not collect the logs of ended applications" in reason
+        assert NODE in reason
 
     def test_no_permission(self, world: World) -> None:
         world.files.trouble["/owner/"] = PermissionError(13, "Permission denied", "/app-logs/owner")
-        said = self.gone(world)
-        assert "me may not read the logs" in said
-        assert "ask owner" in said
+        reason = self.gone(world)
+        assert "me may not read the logs" in reason
+        assert "ask owner" in reason
 
     def test_the_node_does_not_let_us(self, world: World, node: Node) -> None:
         node.override = 403, b"User [me] is not authorized to view the logs for application"
@@ -277,9 +277,9 @@ class TestWhatCannotBeHad:
 
     def test_files_that_are_damaged(self, world: World) -> None:
         world.write(b"something else" * 10)
-        said = self.gone(world)
-        assert "no TFile" in said
-        assert "somewhere_4545" in said
+        reason = self.gone(world)
+        assert "no TFile" in reason
+        assert "somewhere_4545" in reason
 
     def test_hdfs_is_away(self, world: World) -> None:
         world.files.trouble["/owner/"] = OSError(113, "No route to host")
@@ -310,7 +310,7 @@ class TestTheLogServer:
         while len(found) < len(text):
             found += world.logs.read(*ref, "stdout", len(found), 30_000)
         assert found == text
-        assert len(node.requests) == requests  # the answer that told the size is read on
+        assert len(node.requests) == requests  # the answer with the size is read on
         assert world.logs.read(*ref, "stdout", 1000, 10) == text[1000:1010]
         assert world.logs.read(*ref, "stdout", len(text), 10) == b""
         assert world.logs.read(*ref, "nothing", 0, 10) == b""
@@ -333,10 +333,10 @@ class TestMasters:
         world.logs.close()
 
     @pytest.mark.parametrize(
-        "told", [None, [], {"appAttempts": 1}, {"appAttempts": {"appAttempt": 2}}]
+        "report", [None, [], {"appAttempts": 1}, {"appAttempts": {"appAttempt": 2}}]
     )
-    def test_places_that_nobody_knows(self, told: object) -> None:
-        assert parse_master_nodes(told) == {}
+    def test_unknown_addresses(self, report: object) -> None:
+        assert parse_master_nodes(report) == {}
 
     def test_the_logs_of_all_of_them(self, world: World, node: Node) -> None:
         first, second = (f"container_1700000000000_0042_{n:02d}_000001" for n in (1, 2))

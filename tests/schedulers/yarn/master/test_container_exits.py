@@ -7,7 +7,7 @@ import pytest
 from tony_core.exit_causes import ExitCause
 from tony_core.schedulers.yarn.master.container_exits import clean_diagnostics, describe_exit
 
-NODE_SAYS = """\
+NODE_DIAGNOSTICS = """\
 [2026-11-21 14:01:03.400]Exception from container-launch.
 Container id: container_1_0045_01_000001
 Exit code: 3
@@ -72,12 +72,16 @@ def test_codes(status: int, requested: bool, code: int, cause: ExitCause) -> Non
     assert describe_exit(status, requested, "")[:2] == (code, cause)
 
 
-def test_what_the_node_says_without_its_frame() -> None:
-    assert clean_diagnostics(NODE_SAYS) == "its last output:\nTraceback: no\nsuch thing"
-    assert describe_exit(3, False, NODE_SAYS) == (3, ExitCause.EXITED, clean_diagnostics(NODE_SAYS))
+def test_the_nodes_diagnostics_without_their_frame() -> None:
+    assert clean_diagnostics(NODE_DIAGNOSTICS) == "its last output:\nTraceback: no\nsuch thing"
+    assert describe_exit(3, False, NODE_DIAGNOSTICS) == (
+        3,
+        ExitCause.EXITED,
+        clean_diagnostics(NODE_DIAGNOSTICS),
+    )
 
 
-def test_too_much_memory_is_said_with_the_numbers() -> None:
+def test_too_much_memory_is_reported_with_the_numbers() -> None:
     words = describe_exit(-104, False, TOO_MUCH)[2]
     assert words.startswith("over its memory limit: ")
     assert "152.4 MB of 128 MB physical memory" in words

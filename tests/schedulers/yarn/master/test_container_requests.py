@@ -50,8 +50,8 @@ class Model:
     sizes: Dict[Key, Resource] = field(default_factory=dict)
     labels: Dict[Key, str] = field(default_factory=dict)
 
-    def hear(self, said: RequestUpdate) -> None:
-        for request in said.resource_requests:
+    def receive(self, update: RequestUpdate) -> None:
+        for request in update.resource_requests:
             key = (request.priority.priority, request.allocation_request_id)
             assert self.sizes.setdefault(key, request.capability) == request.capability
             assert request.num_containers >= 0
@@ -77,15 +77,15 @@ class Model:
         return True
 
 
-def named(said: RequestUpdate) -> Dict[str, int]:
-    return {one.resource_name: one.num_containers for one in said.resource_requests}
+def named(update: RequestUpdate) -> Dict[str, int]:
+    return {one.resource_name: one.num_containers for one in update.resource_requests}
 
 
 def test_a_gang_is_spread_over_the_hosts_with_room() -> None:
     requests = ContainerRequests(["worker"])
     requests.request(wanted(8))
-    said = named(requests.next_update(nodes(2), 0.0))
-    assert said == {"*": 8, "n0": 4, "n1": 4, "/rack0": 4, "/rack1": 4}
+    update = named(requests.next_update(nodes(2), 0.0))
+    assert update == {"*": 8, "n0": 4, "n1": 4, "/rack0": 4, "/rack1": 4}
 
 
 def test_hosts_with_gpus_are_left_to_those_who_ask_for_them() -> None:
@@ -102,9 +102,9 @@ def test_hosts_with_gpus_are_left_to_those_who_ask_for_them() -> None:
 def test_one_container_is_named_on_three_hosts() -> None:
     requests = ContainerRequests(["worker"])
     requests.request(wanted(1))
-    said = named(requests.next_update(nodes(50), 0.0))
-    assert len([name for name in said if name.startswith("n")]) == 3
-    assert set(said.values()) == {1}
+    update = named(requests.next_update(nodes(50), 0.0))
+    assert len([name for name in update if name.startswith("n")]) == 3
+    assert set(update.values()) == {1}
 
 
 def test_two_applications_do_not_name_the_same_hosts_of_many() -> None:
@@ -132,7 +132,7 @@ def test_two_roles_share_the_room() -> None:
     requests.request(wanted(4, role="ps", resources=Resources(memory_mb=1024)))
     requests.request(wanted(4, role="worker", resources=Resources(memory_mb=1024)))
     model = Model()
-    model.hear(requests.next_update(nodes(2), 0.0))
+    model.receive(requests.next_update(nodes(2), 0.0))
     for names in model.owed.values():
         assert names["n0"] == names["n1"] == 2
 
@@ -140,9 +140,9 @@ def test_two_roles_share_the_room() -> None:
 def test_a_label_stands_on_any_and_chooses_the_hosts() -> None:
     requests = ContainerRequests(["worker"])
     requests.request(wanted(2, resources=LARGE, node_label="gpu"))
-    said = requests.next_update([*nodes(3), *nodes(2, label="gpu", gpus=4)], 0.0)
-    assert {n for n in named(said) if "n" in n} == {"gpun0", "gpun1"}
-    labels = {one.resource_name: one.node_label_expression for one in said.resource_requests}
+    update = requests.next_update([*nodes(3), *nodes(2, label="gpu", gpus=4)], 0.0)
+    assert {n for n in named(update) if "n" in n} == {"gpun0", "gpun1"}
+    labels = {one.resource_name: one.node_label_expression for one in update.resource_requests}
     assert labels["*"] == "gpu"
     assert {label for name, label in labels.items() if name != "*"} == {""}
 
@@ -164,7 +164,7 @@ def test_without_luck_any_host_will_do_and_later_hosts_are_named_again() -> None
     assert not requests.next_update([], 2 * (NAMED_WAIT_S + NAME_AGAIN_S))
 
 
-def test_what_stands_is_not_said_again() -> None:
+def test_what_stands_is_not_sent_again() -> None:
     requests = ContainerRequests(["worker"])
     requests.request(wanted(2))
     assert requests.next_update([], 0.0)
@@ -178,9 +178,9 @@ def test_another_size_has_a_key_of_its_own() -> None:
     requests = ContainerRequests(["worker"])
     model = Model()
     requests.request(wanted(2))
-    model.hear(requests.next_update(nodes(1), 0.0))
+    model.receive(requests.next_update(nodes(1), 0.0))
     requests.request(wanted(1, resources=LARGE))
-    model.hear(requests.next_update(nodes(1), 0.0))
+    model.receive(requests.next_update(nodes(1), 0.0))
     (key,) = model.outstanding()
     assert model.sizes[key] == Capability(1024, 1, {"yarn.io/gpu": 1}).to_message()
     assert len({priority for priority, _ in model.owed}) == 2
@@ -193,8 +193,8 @@ def test_ids_tell_the_role_to_a_next_master() -> None:
     first.request(wanted(1, role="stranger"))
     for request in first.next_update([], 0.0).resource_requests:
         role = first.role_of(request.allocation_request_id)
-        told = second.role_of(request.allocation_request_id)
-        assert told == ("" if role == "stranger" else role)
+        role_name = second.role_of(request.allocation_request_id)
+        assert role_name == ("" if role == "stranger" else role)
         assert 0 < request.allocation_request_id < 1 << 63
         assert 0 < request.priority.priority < 1 << 31
     assert second.role_of(-1) == ""
@@ -210,25 +210,25 @@ def test_a_surplus_is_known() -> None:
     assert requests.record_allocation(12345, 1.0) is None
 
 
-def test_nodes_to_avoid_are_told_once_and_taken_back() -> None:
+def test_nodes_to_avoid_are_sent_once_and_taken_back() -> None:
     requests = ContainerRequests(["worker"])
     requests.request(wanted(1, avoid_nodes=("n1",)))
-    said = requests.next_update(nodes(3), 0.0)
-    assert (said.blacklist_additions, said.blacklist_removals) == (("n1",), ())
-    assert "n1" not in named(said)
+    update = requests.next_update(nodes(3), 0.0)
+    assert (update.blacklist_additions, update.blacklist_removals) == (("n1",), ())
+    assert "n1" not in named(update)
     requests.request(wanted(2, avoid_nodes=("n1", "n2")))
     assert requests.next_update(nodes(3), 0.0).blacklist_additions == ("n2",)
     requests.request(wanted(1))
-    said = requests.next_update(nodes(3), 0.0)
-    assert (said.blacklist_additions, said.blacklist_removals) == ((), ("n1", "n2"))
+    update = requests.next_update(nodes(3), 0.0)
+    assert (update.blacklist_additions, update.blacklist_removals) == ((), ("n1", "n2"))
 
 
 def test_if_there_are_no_other_nodes_none_is_avoided() -> None:
     requests = ContainerRequests(["worker"])
     requests.request(wanted(1, avoid_nodes=("n0", "n1")))
-    said = requests.next_update(nodes(2), 0.0)
-    assert said.blacklist_additions == ()
-    assert "n0" in named(said)
+    update = requests.next_update(nodes(2), 0.0)
+    assert update.blacklist_additions == ()
+    assert "n0" in named(update)
     assert not requests.has_unsent
 
 
@@ -267,8 +267,8 @@ def test_nor_if_no_other_has_the_label() -> None:
     requests = ContainerRequests(["ps", "worker"])
     requests.request(wanted(1, "ps", avoid_nodes=("gpun0", "n1")))
     requests.request(wanted(1, node_label="gpu", avoid_nodes=("gpun0", "n1")))
-    said = requests.next_update([*nodes(3), *nodes(1, label="gpu")], 0.0)
-    assert said.blacklist_additions == ("n1",)
+    update = requests.next_update([*nodes(3), *nodes(1, label="gpu")], 0.0)
+    assert update.blacklist_additions == ("n1",)
     requests = ContainerRequests(["worker"])
     requests.request(wanted(1, node_label="gpu", avoid_nodes=("gpun0",)))
     assert requests.next_update([*nodes(3), *nodes(2, label="gpu")], 0.0).blacklist_additions == (
@@ -304,15 +304,15 @@ def test_what_has_tags_or_constraints_goes_as_a_scheduling_request() -> None:
     requests = ContainerRequests(["worker"])
     constraint = parse_constraint("NOTIN,NODE,worker")
     requests.request(wanted(2, node_label="gpu"), constraint, ("worker",))
-    said = requests.next_update(nodes(2), 0.0)
-    assert said.resource_requests == ()
-    (request,) = said.scheduling_requests
+    update = requests.next_update(nodes(2), 0.0)
+    assert update.resource_requests == ()
+    (request,) = update.scheduling_requests
     assert request.resource_sizing.num_allocations == 2
     assert request.allocation_tags == ("worker",)
     targets = request.placement_constraint.simple_constraint.target_expressions
     assert [one.target_key for one in targets] == ["self", "yarn_node_partition/"]
     assert not requests.next_update(nodes(2), 60.0)
-    assert [number for number, _ in said.split()] == [request.allocation_request_id]
+    assert [number for number, _ in update.split()] == [request.allocation_request_id]
 
 
 def test_the_two_kinds_of_asks_never_go_together() -> None:
@@ -327,20 +327,20 @@ def test_the_two_kinds_of_asks_never_go_together() -> None:
     assert not requests.has_unsent
 
 
-def test_after_a_restart_everything_outstanding_is_said_again() -> None:
+def test_after_a_restart_everything_outstanding_is_sent_again() -> None:
     requests = ContainerRequests(["ps", "worker"])
     requests.request(wanted(3, avoid_nodes=("bad",)))
     requests.request(wanted(1, role="ps"))
     model, again = Model(), Model()
-    model.hear(requests.next_update(nodes(4), 0.0))
+    model.receive(requests.next_update(nodes(4), 0.0))
     key = next(key for key, count in model.outstanding().items() if count == 3)
     requests.record_allocation(key[1], 1.0)
     model.grant(key, None)
     requests.resync()
     requests.request(wanted(0, role="ps"))
     assert requests.has_unsent
-    said = requests.next_update(nodes(4), 2.0)
-    again.hear(said)
+    update = requests.next_update(nodes(4), 2.0)
+    again.receive(update)
     assert again.outstanding() == {key: 2}
 
 
@@ -375,7 +375,7 @@ class World(RuleBasedStateMachine):
         self.now += pause
         if self.requests.needs_nodes(self.now) or not room:
             self.nodes = [*nodes(3), *nodes(1, label="gpu", gpus=4)] if room else []
-        self.model.hear(self.requests.next_update(self.nodes, self.now))
+        self.model.receive(self.requests.next_update(self.nodes, self.now))
         assert not self.requests.has_unsent
 
     @rule(data=st.data())
@@ -414,7 +414,7 @@ class World(RuleBasedStateMachine):
         assert missing == {where: count for where, count in self.wanted.items() if count}
 
     @invariant()
-    def what_was_said_is_what_is_wanted(self) -> None:
+    def the_model_has_what_is_wanted(self) -> None:
         if self.requests.has_unsent:
             return
         missing = {(w.priority, w.request_id): w.missing for w in self.requests.outstanding}

@@ -44,20 +44,20 @@ class Script:
     registrations: List[Any] = field(default_factory=list)
     beats: List[HeartbeatRequest] = field(default_factory=list)
     sent: List[Tuple[int, ...]] = field(default_factory=list)  # request ids of each call
-    heard: List[Any] = field(default_factory=list)
+    calls: List[Any] = field(default_factory=list)
     soon: bool = False
 
-    def allocate(self, **said: Any) -> Allocation:
-        requests = [*said["resource_requests"], *said["scheduling_requests"]]
+    def allocate(self, **update: Any) -> Allocation:
+        requests = [*update["resource_requests"], *update["scheduling_requests"]]
         self.sent.append(tuple(one.allocation_request_id for one in requests))
         return self._next(self.answers, answer())
 
     def register(self, *words: Any, **more: Any) -> Registered:
-        self.heard.append("register")
+        self.calls.append("register")
         return self._next(self.registrations, REGISTERED)
 
     def finish(self, *words: Any, **more: Any) -> None:
-        self.heard.append(("finish", *words))
+        self.calls.append(("finish", *words))
         self._next(self.answers, None)
 
     @staticmethod
@@ -71,23 +71,23 @@ class Script:
         return self.beats.pop(0) if self.beats else HeartbeatRequest()
 
     def on_answer(self, answer: Allocation) -> bool:
-        self.heard.append("answer")
+        self.calls.append("answer")
         return self.soon
 
     def on_resync(self, registered: Optional[Registered]) -> None:
-        self.heard.append("restart")
+        self.calls.append("restart")
 
     def on_refused(self, request_id: int, why: str) -> None:
-        self.heard.append(("refused", request_id, why))
+        self.calls.append(("refused", request_id, why))
 
     def on_shutdown(self, why: str, by_user: bool) -> None:
-        self.heard.append(("dismissed", why, by_user))
+        self.calls.append(("dismissed", why, by_user))
 
     def on_lost(self, why: str) -> None:
-        self.heard.append(("lost", why))
+        self.calls.append(("lost", why))
 
     def on_superseded(self, why: str) -> None:
-        self.heard.append(("superseded", why))
+        self.calls.append(("superseded", why))
 
 
 def made(
@@ -100,7 +100,7 @@ def error(kind: Any, text: str = "why") -> RemoteError:
     return kind("org.apache.X", text)  # type: ignore[no-any-return]
 
 
-def test_the_pace() -> None:
+def test_the_heartbeat_interval() -> None:
     script = Script()
     beating = made(script)
     assert beating.turn() == SLOW_S
@@ -121,7 +121,7 @@ def test_what_was_not_answered_is_sent_again_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("restarted", [error(NotRegistered), answer("RESYNC")])
-def test_after_a_restart_it_registers_and_says_all_again(restarted: Any) -> None:
+def test_after_a_restart_it_registers_and_sends_all_again(restarted: Any) -> None:
     script = Script(
         [restarted],
         beats=[
@@ -131,7 +131,7 @@ def test_after_a_restart_it_registers_and_says_all_again(restarted: Any) -> None
     )
     beating = made(script)
     assert beating.turn() == 0.0
-    assert script.heard == ["register", "restart"]
+    assert script.calls == ["register", "restart"]
     beating.turn()
     assert script.sent == [(1,), (1,)]
 
@@ -147,39 +147,39 @@ def test_an_ask_that_can_never_be_is_found_among_others() -> None:
     beating = made(script)
     assert beating.turn() == 0.0
     assert script.sent == [(1, 2, 3), (1,), (2,), (3,)]
-    assert ("refused", 2, "no such label") in script.heard
-    assert script.heard.count("answer") == 2
+    assert ("refused", 2, "no such label") in script.calls
+    assert script.calls.count("answer") == 2
     beating.turn()
     assert script.sent[-1] == ()
 
 
-def test_one_ask_alone_is_the_one() -> None:
+def test_a_single_request_is_the_refused_one() -> None:
     script = Script(
         [error(InvalidRequest, "too large")],
         beats=[HeartbeatRequest(RequestUpdate(resource_requests=(resource_request(7),)))],
     )
     made(script).turn()
-    assert script.heard == [("refused", 7, "too large")]
+    assert script.calls == [("refused", 7, "too large")]
 
 
-def test_who_knows_no_constraints_says_so_by_any_error() -> None:
+def test_any_error_means_that_constraints_are_unknown() -> None:
     request = HeartbeatRequest(
         RequestUpdate(scheduling_requests=(SchedulingRequest(allocation_request_id=5),))
     )
     script = Script([error(RemoteError, "not enabled")], beats=[request])
     made(script).turn()
-    assert script.heard == [("refused", 5, "not enabled")]
+    assert script.calls == [("refused", 5, "not enabled")]
 
 
-def test_what_is_refused_is_told_in_our_words_where_we_have_some() -> None:
+def test_known_refusals_are_translated() -> None:
     request = HeartbeatRequest(
         RequestUpdate(scheduling_requests=(SchedulingRequest(allocation_request_id=5),))
     )
     words = "Found non empty SchedulingRequest in AllocateRequest for application=x, but"
     script = Script([error(RemoteError, words)], beats=[request])
     made(script).turn()
-    [(_, _, told)] = script.heard
-    assert told.startswith("the cluster takes no placement constraints: ")
+    [(_, _, words_sent)] = script.calls
+    assert words_sent.startswith("the cluster takes no placement constraints: ")
 
 
 @pytest.mark.parametrize(
@@ -206,20 +206,20 @@ def test_why_a_master_is_not_wanted_any_more(state: str, attempt: int, expected:
     )
     script = Script([error(AttemptNotFound)])
     made(script, report=lambda: AppReport.from_message(message)).turn()
-    assert script.heard == [expected]
+    assert script.calls == [expected]
 
 
 def test_a_silent_resource_manager_is_given_up_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script = Script([Unreachable("nobody")] * 3)
+    script = Script([Unreachable("no answer")] * 3)
     beating = made(script)
     beating.turn()
-    assert script.heard == []
+    assert script.calls == []
     monkeypatch.setattr(heartbeat, "RM_LOST_S", -1.0)
     beating.turn()
-    assert script.heard[0][0] == "lost"
-    assert "nobody" in script.heard[0][1]
+    assert script.calls[0][0] == "lost"
+    assert "no answer" in script.calls[0][1]
 
 
 def test_a_registration_whose_answer_was_lost() -> None:
@@ -230,8 +230,8 @@ def test_a_registration_whose_answer_was_lost() -> None:
         made(Script(registrations=[already]), attempt=2).register("h", 1, "u")
 
 
-def test_the_end_is_told_to_a_resource_manager_that_has_restarted() -> None:
+def test_the_end_is_sent_to_a_restarted_resource_manager() -> None:
     script = Script([error(NotRegistered)])
     made(script).finish("SUCCEEDED", "all well", "")
-    told = ("finish", "SUCCEEDED", "all well", "")
-    assert script.heard == [told, "register", told]
+    words_sent = ("finish", "SUCCEEDED", "all well", "")
+    assert script.calls == [words_sent, "register", words_sent]

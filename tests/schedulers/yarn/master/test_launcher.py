@@ -24,11 +24,11 @@ def container(number: int) -> ContainerId:
 
 
 class Cluster:
-    """Nodes and the listener: what they are told, and how they answer."""
+    """Nodes and the listener: their calls, and how they answer."""
 
     def __init__(self) -> None:
         self.calls: List[Tuple[str, str, int]] = []
-        self.heard: queue.SimpleQueue[Tuple[str, ContainerId]] = queue.SimpleQueue()
+        self.calls_received: queue.SimpleQueue[Tuple[str, ContainerId]] = queue.SimpleQueue()
         self.held: Dict[str, threading.Event] = {}  # nodes that do not answer yet
         self.dead = {"dead"}
         self.broken: Set[str] = set()  # nodes whose answers make no sense
@@ -42,27 +42,27 @@ class Cluster:
         return FakeNode(self, node.host)
 
     def start(self, node: str, number: int, token: Token = GOOD) -> None:
-        # The batch's order is told by what is launched.
+        # The batch's order shows in what is launched.
         self.launching.start(NodeId(node, 1), container(number), token, Launch((str(number),)))
 
     def next(self) -> Tuple[str, int]:
-        kind, found = self.heard.get(timeout=WAIT_S)
+        kind, found = self.calls_received.get(timeout=WAIT_S)
         return kind, found.serial
 
     def on_started(self, container: ContainerId) -> None:
-        self.heard.put(("started", container))
+        self.calls_received.put(("started", container))
 
     def on_not_started(self, container: ContainerId, why: str) -> None:
-        self.heard.put(("not started", container))
+        self.calls_received.put(("not started", container))
 
     def on_stopped(self, container: ContainerId) -> None:
-        self.heard.put(("stopped", container))
+        self.calls_received.put(("stopped", container))
 
     def on_not_stopped(self, container: ContainerId, why: str) -> None:
-        self.heard.put(("not stopped", container))
+        self.calls_received.put(("not stopped", container))
 
     def on_status(self, status: ContainerStatus) -> None:
-        self.heard.put((status.state, status.id))
+        self.calls_received.put((status.state, status.id))
 
 
 class FakeNode:
@@ -101,7 +101,7 @@ class FakeNode:
         if held is not None:
             assert held.wait(WAIT_S)
         if self.name in self.cluster.dead:
-            raise Unreachable("nobody is there")
+            raise Unreachable("no server is there")
         if self.name in self.cluster.broken:
             raise TypeError("odd")
 
@@ -115,28 +115,28 @@ def test_what_gathers_goes_in_one_call_and_in_order() -> None:
     for number in range(1, 6):
         cluster.start("n0", number)
     cluster.launching.stop(NodeId("n0", 1), container(2))
-    # A node that does not answer holds up nobody else.
+    # A node that does not answer delays no other node.
     cluster.start("n1", 9)
     assert cluster.next() == ("started", 9)
     held.set()
-    told = [cluster.next() for _ in range(6)]
-    assert told[-1] == ("stopped", 2)
-    assert sorted(told[:5]) == [("started", number) for number in range(1, 6)]
+    answers_of = [cluster.next() for _ in range(6)]
+    assert answers_of[-1] == ("stopped", 2)
+    assert sorted(answers_of[:5]) == [("started", number) for number in range(1, 6)]
     calls = [call for call in cluster.calls if call[0] == "n0"]
     assert len(calls) <= 3
     assert calls[-1] == ("n0", "stop", 1)
     cluster.launching.close()
 
 
-def test_one_bad_token_fails_its_own_container_alone() -> None:
+def test_one_bad_token_fails_only_its_own_container() -> None:
     cluster = Cluster()
     held = cluster.held["n0"] = threading.Event()
     cluster.start("n0", 1)
     for number, token in ((2, GOOD), (3, BAD), (13, GOOD)):
         cluster.start("n0", number, token)
     held.set()
-    told = {number: kind for kind, number in (cluster.next() for _ in range(4))}
-    assert told == {1: "started", 2: "started", 3: "not started", 13: "not started"}
+    answers_of = {number: kind for kind, number in (cluster.next() for _ in range(4))}
+    assert answers_of == {1: "started", 2: "started", 3: "not started", 13: "not started"}
     cluster.launching.close()
 
 
@@ -157,7 +157,7 @@ def test_a_node_that_has_nothing_else_to_do_is_looked_at() -> None:
         cluster.launching.check_status(NodeId("n0", 1), [container(1), container(2)])
         assert [cluster.next(), cluster.next()] == [("COMPLETE", 1), ("COMPLETE", 2)]
         assert cluster.calls == [("n0", "look", 2)]
-        # One that is busy is not asked, and one that does not answer is nobody's error.
+        # One that is busy is not asked, and one that does not answer is no error.
         held = cluster.held["n1"] = threading.Event()
         cluster.start("n1", 3)
         cluster.launching.check_status(NodeId("n1", 1), [container(3)])
@@ -171,12 +171,12 @@ def test_a_node_that_has_nothing_else_to_do_is_looked_at() -> None:
         cluster.launching.close()
 
 
-def test_nothing_is_heard_after_the_end() -> None:
+def test_no_event_arrives_after_the_end() -> None:
     cluster = Cluster()
     cluster.launching.close()
     cluster.start("n0", 1)
     cluster.launching.close()
-    assert cluster.heard.empty()
+    assert cluster.calls_received.empty()
     assert cluster.calls == []
 
 

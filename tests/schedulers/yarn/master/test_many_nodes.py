@@ -156,7 +156,7 @@ class TestResourceManager:
             driver.end()
 
     def test_what_a_lost_node_had_is_unknown_after_a_restart(self, make_yarn: MakeYarn) -> None:
-        """Nobody ever tells of its end; who has it stopped hears of one all the same."""
+        """Its end is never reported; a stop request gets one all the same."""
         yarn = make_yarn(10)
         with Driver(yarn) as driver:
             driver.request(40)
@@ -399,6 +399,6 @@ def test_everything_at_once(make_yarn: MakeYarn, seed: int) -> None:
         yarn.masters.intercept = yarn.nodes.intercept = None
         yarn.hands.refuse = None
         driver.wait(lambda: driver.live() == driver.running() <= set(driver.held), "the same books")
-        # Of what a node had lost before the ResourceManager restarted, nobody tells: that its
+        # Of what a node had lost before the ResourceManager restarted, no report comes: that its
         # executor is silent is all that a master knows, and it ends it.
         driver.end()

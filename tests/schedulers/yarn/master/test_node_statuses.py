@@ -48,12 +48,12 @@ def pool_with(*given: Container) -> YarnPool:
 
 
 def test_what_runs_by_node() -> None:
-    holding = Containers(1)
-    started = holding.add(container(1), "worker")
+    containers = Containers(1)
+    started = containers.add(container(1), "worker")
     started.launched = started.started = True
-    holding.add(container(2), "worker").launched = True
-    holding.return_surplus(container(3))
-    assert holding.running_by_node() == {started.allocation.node: [started.allocation.id]}
+    containers.add(container(2), "worker").launched = True
+    containers.return_surplus(container(3))
+    assert containers.running_by_node() == {started.allocation.node: [started.allocation.id]}
 
 
 def test_nodes_are_looked_at_after_a_programs_end_and_not_before() -> None:
@@ -77,18 +77,18 @@ def test_many_nodes_are_left_to_the_resource_manager() -> None:
 def test_a_nodes_word_counts_for_what_ended_by_itself() -> None:
     one, two = container(1), container(2)
     pool = pool_with(one, two)
-    heard: List[container_pool.PoolEvent] = []
-    pool._sink = heard.append
+    events: List[container_pool.PoolEvent] = []
+    pool._sink = events.append
     pool.on_status(ContainerStatus(one.id, "RUNNING", -1000, ""))
     for code in (-106, 137, 143):  # killed: by whom, the ResourceManager knows
         pool.on_status(ContainerStatus(two.id, "COMPLETE", code, ""))
-    assert heard == []
+    assert events == []
     pool.on_status(ContainerStatus(one.id, "COMPLETE", 3, ""))
     pool.on_status(ContainerStatus(one.id, "COMPLETE", 3, ""))
-    assert heard == [container_pool.Completed(str(one.id), 3, ExitCause.EXITED, "")]
+    assert events == [container_pool.Completed(str(one.id), 3, ExitCause.EXITED, "")]
 
 
-def test_what_a_node_cannot_be_told_goes_by_the_resource_manager() -> None:
+def test_what_cannot_be_sent_to_a_node_goes_by_the_resource_manager() -> None:
     one, two = container(1), container(2)
     pool = pool_with(one, two)
     pool.on_not_stopped(one.id, "no route to host")

@@ -48,7 +48,7 @@ def test_what_is_missing_and_what_there_is() -> None:
     assert explain_pending(requests.outstanding, {}, "q", None, []).endswith("in the queue q")
 
 
-def test_what_no_node_can_hold_is_said_first() -> None:
+def test_what_no_node_can_hold_is_reported_first() -> None:
     requests = ContainerRequests(["ps", "worker"])
     requests.request(ContainerRequest("ps", 0, 1, Resources(64)))
     requests.request(ContainerRequest("worker", 0, 1, Resources(64, 1, 5)))
@@ -66,7 +66,7 @@ def waiting_for_one(nodes: Sequence[ClusterNode], avoided: AbstractSet[str] = fr
     return explain_pending(requests.outstanding, {"worker": 1}, "q", None, nodes, avoided)
 
 
-def test_what_this_job_was_given_since_the_nodes_told_has_no_room() -> None:
+def test_what_this_job_was_given_since_the_last_reports_has_no_room() -> None:
     none_left = Capability(8192, 8, {GPU: 0})
     reported = [ClusterNode("n0", "/r", GPUS, GPUS), ClusterNode("n1", "/r", none_left, GPUS)]
     assert "room for 1 of them" in waiting_for_one(reported)
@@ -92,7 +92,7 @@ def test_avoided_nodes_have_no_room_and_are_named() -> None:
     assert words.endswith("n0, n1") and waiting_for_one([], many).endswith("n4 and 3 more")
 
 
-def test_what_is_free_is_said_of_a_node_that_could_do() -> None:
+def test_free_room_is_reported_of_a_suitable_node() -> None:
     """Not of the one with the most memory, which has no GPUs at all."""
     large = Capability(65536, 64, {GPU: 0})
     taken = ClusterNode("n1", "/r", Capability(4096, 4, {GPU: 1}), GPUS)
@@ -100,7 +100,7 @@ def test_what_is_free_is_said_of_a_node_that_could_do() -> None:
     assert "no node has room for one: at most 4096 MB, 4 vcores, 1 GPU on one" in words
 
 
-def test_room_is_not_said_of_an_ask_with_a_constraint() -> None:
+def test_room_is_not_reported_of_a_request_with_a_constraint() -> None:
     requests = ContainerRequests(["worker"])
     requests.request(
         ContainerRequest("worker", 0, 1, Resources(1024)),

@@ -122,7 +122,9 @@ def test_without_the_feature_constraints_are_refused(
         True,
     )
     assert master.next(RequestRejected).role == "worker"
-    until(lambda: any(isinstance(e, Allocated) for e in master.heard) or master.next(Allocated), "")
+    until(
+        lambda: any(isinstance(e, Allocated) for e in master.received) or master.next(Allocated), ""
+    )
 
 
 @pytest.mark.nightly

@@ -37,7 +37,7 @@ def driver(tmp_path: Path, site: Dict[str, str]) -> Iterator[Driver]:
 def test_a_resource_manager_without_proof_ends_no_job(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever stands at its address could offer too little protection: the next attempt tries."""
+    """A server at its address could offer too little protection: the next attempt tries."""
     monkeypatch.setattr(heartbeat, "FINISH_S", 0.5)
     with pytest.raises(SchedulerError, match=r"hadoop\.rpc\.protection differs") as refused:
         driver.open(1)
@@ -70,9 +70,9 @@ def test_a_placement_that_cannot_be_read_is_nothing_that_passes() -> None:
     assert len(ended) == 1
 
 
-def test_if_the_end_cannot_be_told_the_reason_still_is() -> None:
+def test_if_the_end_cannot_be_reported_the_reason_still_is() -> None:
     def end(why: str) -> None:
-        raise Unreachable("nobody there")
+        raise Unreachable("no server there")
 
     application = Application(ATTEMPT, "ann", 2, "n0", placement_spec="AND((IN,NODE,a)")
     with pytest.raises(LastingRefusal) as refused:
@@ -84,9 +84,9 @@ def test_a_cluster_without_placement_constraints_is_nothing_that_passes() -> Non
     ended = []
 
     def refuse(*words: object) -> None:
-        said = "Found non empty placement constraints map in RegisterApplicationMasterRequest for"
+        prefix = "Found non empty placement constraints map in RegisterApplicationMasterRequest for"
         raise remote_error(
-            "org.apache.hadoop.yarn.exceptions.YarnException", f"{said} application=x"
+            "org.apache.hadoop.yarn.exceptions.YarnException", f"{prefix} application=x"
         )
 
     application = Application(ATTEMPT, "ann", 2, "n0", placement_spec="x=2,NOTIN,NODE,x")

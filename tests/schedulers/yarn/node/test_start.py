@@ -56,9 +56,9 @@ def node(
         **launch.environment,
         **more,
     }
-    (said,) = launch.command
+    (command,) = launch.command
     lines = [f'export {name}="{value}"' for name, value in env.items()]
-    lines.append(f'exec /bin/bash -c "{said.replace("<LOG_DIR>", str(logs))}"')
+    lines.append(f'exec /bin/bash -c "{command.replace("<LOG_DIR>", str(logs))}"')
     script = folder / "launch_container.sh"
     script.write_text("\n".join(lines) + "\n")
     done = subprocess.run(["/bin/bash", str(script)], cwd=work, env={}, timeout=60)
@@ -84,11 +84,11 @@ def test_a_program_finds_what_every_scheduler_gives(tmp_path: Path, runtime: Pat
     launch = contexts(runtime, site=SITE.encode()).launch("worker", wanted)
     done = node(tmp_path, launch)
     assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
-    assert told["argv"] == ["a b", "$x"]
-    assert bytes.fromhex(told["secret"]) == SECRET
-    assert stat.S_IMODE(told["mode"]) == 0o600
-    found = told["env"]
+    printed = json.loads(done.stdout)
+    assert printed["argv"] == ["a b", "$x"]
+    assert bytes.fromhex(printed["secret"]) == SECRET
+    assert stat.S_IMODE(printed["mode"]) == 0o600
+    found = printed["env"]
     assert found["MINE"] == env["MINE"]
     assert found["Ü"] == "ü"
     assert found["TONY_APP_ID"] == "application_1700000000000_0042"
@@ -127,7 +127,7 @@ def test_further_names_of_a_file_are_links_in_the_containers_folder(
     assert node(tmp_path, launch).stdout == "a b\n"
 
 
-def test_what_cannot_be_started_says_so(tmp_path: Path, runtime: Path) -> None:
+def test_what_cannot_be_started_is_reported(tmp_path: Path, runtime: Path) -> None:
     launch = contexts(runtime).launch("worker", container_pool.Launch(("no-such-program",), {}, ()))
     done = node(tmp_path, launch)
     assert done.returncode == 127
@@ -166,7 +166,7 @@ def test_our_own_verbs_run_in_the_same_process(tmp_path: Path) -> None:
     assert done.returncode == 5
 
 
-def test_outside_of_a_container_it_says_so(
+def test_outside_of_a_container_it_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(start.LOCATION, raising=False)
