@@ -12,8 +12,9 @@ A *job* is a row of *sessions*. A session is one gang over one cluster spec: its
 released in the order of their dependencies (:mod:`.startup`), its programs run until all tracked
 tasks have succeeded (:mod:`.completion`) or the first fatal failure (:mod:`.task_ends`); then it
 settles, the root cause is named, a budget pays, the programs are ended and the next session
-begins (:mod:`.recovery`); or the job ends (:mod:`.shutdown`). Roles that others depend on, and
-tasks of FCFS jobs, keep their success over sessions: they are done, and their containers go back.
+begins (:mod:`.session_restart`); or the job ends (:mod:`.shutdown`). Roles that others depend on,
+and tasks of FCFS jobs, keep their success over sessions: they have finished, and their containers
+go back.
 
 An event goes through four tables::
 
@@ -34,18 +35,18 @@ and writes the journal: before the commands of the step that made it necessary.
 
 The modules, each importing only from those below it::
 
-    machine       the tables, the invariants                     (this module)
-    takeover      a new master resumes the session of the previous attempt
-    recovery      sessions begin, fail, and follow each other
-    completion    the job has done its work; chief; groups
-    task_ends     what the end of a task means; a session fails
-    task_restart  a single task is started again
-    startup       waves, containers, executors, the barrier
-    elastic       elastic roles: order, growing, shrinking, rounds
-    shutdown      containers, programs and the job are ended
-    reconcile     container requests and journal, as differences
-    state         the state, and its guarded moves
-    records       of tasks and containers; the tables of moves
+    machine         the tables, the invariants                     (this module)
+    takeover        a new master resumes the session of the previous attempt
+    session_restart sessions begin, fail, and follow each other
+    completion      the job has done its work; chief; groups
+    task_ends       what the end of a task means; a session fails
+    task_restart    a single task is started again
+    startup         waves, containers, executors, the barrier
+    elastic         elastic roles: order, growing, shrinking, rounds
+    shutdown        containers, programs and the job are ended
+    reconcile       container requests and journal, as differences
+    state           the state, and its guarded moves
+    records         of tasks and containers; the tables of moves
     verdict, budgets, deadlines, events, commands
 """
 
@@ -59,7 +60,7 @@ from tony_core.job.spec import Job, Mode
 from tony_core.master.session import (
     completion,
     elastic,
-    recovery,
+    session_restart,
     shutdown,
     startup,
     takeover,
@@ -127,9 +128,9 @@ def note_report(state: State, event: ExecutorReported) -> None:
 
 
 FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
-    Begin: recovery.note_begin,
+    Begin: session_restart.note_begin,
     Tick: note_nothing,
-    PreprocessEnded: recovery.note_preprocessed,
+    PreprocessEnded: session_restart.note_preprocessed,
     ContainersInherited: takeover.note_inherited,
     ExecutorReported: note_report,
     ExecutorLost: task_ends.note_executor_lost,
@@ -142,7 +143,7 @@ FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
     container_pool.PreemptionRequested: note_preemption,
     container_pool.ShutdownRequested: shutdown.note_shutdown_requested,
     container_pool.AllocationPending: note_waiting,
-    container_pool.RequestRejected: recovery.note_request_rejected,
+    container_pool.RequestRejected: session_restart.note_request_rejected,
 }
 
 REPORTS: Mapping[Type[Any], Callable[[State, str, Any], None]] = {
@@ -172,14 +173,14 @@ _RUNNING = (P.ACTIVE, P.SETTLING)
 RULES: Tuple[Rule, ...] = (
     Rule(_NOT_ENDING, lambda state: state.end, shutdown.begin_shutdown),
     Rule((P.ENDING,), shutdown.must_stop_all, shutdown.stop_all),
-    Rule((P.NEW,), lambda state: state.began is not None, recovery.begin_job),
-    Rule((P.PREPROCESSING,), lambda state: state.preprocessed, recovery.begin_first_session),
+    Rule((P.NEW,), lambda state: state.began is not None, session_restart.begin_job),
+    Rule((P.PREPROCESSING,), lambda state: state.preprocessed, session_restart.begin_first_session),
     Rule(_OPEN, lambda state: state.unhandled.granted, startup.launch_executors),
     Rule(_OPEN, lambda state: state.unhandled.registered, startup.prepare_registered),
     Rule(_RUNNING, lambda state: state.unhandled.ended_tasks, task_ends.judge_ends),
     Rule(_RUNNING, lambda state: state.unhandled.service_failures, task_ends.fail_for_services),
     Rule(_OPEN, lambda state: state.unhandled.ready, startup.start_ready_tasks),
-    Rule((P.ADOPTING,), takeover.may_begin_job, recovery.begin_job),
+    Rule((P.ADOPTING,), takeover.may_begin_job, session_restart.begin_job),
     Rule((P.ADOPTING,), takeover.is_registration_over, takeover.stop_unregistered),
     Rule((P.ADOPTING,), takeover.may_resume, takeover.resume_session),
     Rule((P.ACTIVE,), startup.is_wave_due, startup.release_wave),
@@ -188,7 +189,7 @@ RULES: Tuple[Rule, ...] = (
     Rule((P.ACTIVE,), lambda state: state.restarts.cancelled, completion.cancel_task_restarts),
     Rule(_RUNNING, lambda state: state.takeover.deferred, takeover.judge_deferred_ends),
     Rule(_RUNNING, lambda state: state.unhandled.completion_changed, completion.check_completion),
-    Rule((P.CLEANUP,), shutdown.is_cleanup_over, recovery.schedule_next_session),
+    Rule((P.CLEANUP,), shutdown.is_cleanup_over, session_restart.schedule_next_session),
     Rule(_OPEN, lambda state: state.reconciled.is_stale, request_containers),
     Rule((P.ENDING,), shutdown.is_finished, shutdown.finish),
     Rule(_OPEN, lambda state: state.unhandled.ended_containers, task_restart.schedule_waiting),
@@ -219,13 +220,13 @@ DEADLINES: Mapping[str, Callable[[State, PendingDeadline], None]] = {
     D.GROUP: completion.time_out_dependency,
     D.CHIEF_GRACE: completion.end_after_chief,
     D.TASK_RESTART: task_restart.start_next_attempt,
-    D.SETTLE: recovery.conclude_session,
+    D.SETTLE: session_restart.conclude_session,
     D.CLEANUP: shutdown.stop_overdue_program,
-    D.BACKOFF: recovery.begin_next_session,
+    D.BACKOFF: session_restart.begin_next_session,
     D.STOP: shutdown.give_up_container,
     D.END: shutdown.leave_containers,
     D.AVOIDED: task_ends.readmit_node,
-    D.HEALTHY: recovery.heal_budget,
+    D.HEALTHY: session_restart.heal_budget,
 }
 
 

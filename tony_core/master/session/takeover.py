@@ -39,7 +39,7 @@ from tony_core.master.session.records import (
     TaskRecord,
     TaskState,
 )
-from tony_core.master.session.recovery import watch_application
+from tony_core.master.session.session_restart import watch_application
 from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.startup import (
     acquire_container,

@@ -1,4 +1,4 @@
-"""After a failure: the cause is named, a budget pays, and the next session begins.
+"""How sessions begin, and how a failed session is restarted: cause, budget, delay, next session.
 
 A warm restart keeps healthy containers and executors. The next session begins only when
 nothing of the old programs is left: every executor has reported so (*clean*), or its container
