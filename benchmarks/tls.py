@@ -24,7 +24,7 @@ sys.path[:0] = PATHS
 def main() -> int:
     """Measure and print."""
     wanted = options(__doc__, runs=5, quick=1)
-    from tony_core.client.tlskey import with_tls
+    from tony_core.client.tls_key_pair import with_tls
 
     memory: Dict[bool, List[float]] = {False: [], True: []}
     making: List[float] = []

@@ -28,7 +28,7 @@ from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 import pytest
 
 from tests.cli.processes import command, environment, tony
-from tony_core.protocol.job_key import unpack_key
+from tony_core.protocol.job_secret import unpack_secret
 from tony_core.schedulers.local.home import Home
 
 pytestmark = pytest.mark.slow
@@ -230,7 +230,7 @@ class Submitted:
 
 def own_marks(secret_file: bytes) -> Dict[str, bytes]:
     """The job's secret, and its TLS key: as they are, and as they could be written."""
-    key = unpack_key(secret_file)
+    key = unpack_secret(secret_file)
     found = {"the job's": key.secret, "the job's, in hex": key.secret.hex().encode()}
     found["the job's, in base64"] = base64.b64encode(key.secret).rstrip(b"=")
     if not TLS:

@@ -1,9 +1,1 @@
-"""The task executor: one per container, the user's program its child. Its exit codes."""
-
-EXIT_SHUT_DOWN = 0
-EXIT_USAGE = 64
-EXIT_NO_MASTER = 65  # no master was ever reached
-EXIT_MASTER_LOST = 66  # no master came back in time, or none will
-EXIT_REGISTRY = 67  # a master was reached, but never assigned a task
-EXIT_INTERNAL = 70  # a fault of ours
-EXIT_TERMINATED = 143
+"""The task executor: one per container, the user's program its child."""

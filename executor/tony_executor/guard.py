@@ -30,7 +30,8 @@ import signal
 from typing import NoReturn
 
 from tony_core.exit_causes import decode_status
-from tony_executor import EXIT_MASTER_LOST, EXIT_TERMINATED, processes
+from tony_executor import processes
+from tony_executor.exit_codes import EXIT_MASTER_LOST, EXIT_TERMINATED
 
 _ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

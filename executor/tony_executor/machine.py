@@ -47,16 +47,15 @@ from tony_core.protocol.messages import (
     Stopped,
     Welcome,
 )
-from tony_executor import (
-    EXIT_MASTER_LOST,
-    EXIT_NO_MASTER,
-    EXIT_REGISTRY,
-    EXIT_SHUT_DOWN,
-    commands,
-    events,
-)
+from tony_executor import commands, events
 from tony_executor.commands import Command
 from tony_executor.events import Event
+from tony_executor.exit_codes import (
+    EXIT_MASTER_LOST,
+    EXIT_NO_MASTER,
+    EXIT_NO_TASK,
+    EXIT_SHUT_DOWN,
+)
 from tony_executor.master_link import MasterLink, UnsentTelemetry
 from tony_executor.monitoring.diagnosis import diagnose_end
 from tony_executor.task_state import HAS_PROGRAM, Ending, Identity, Phase, TaskState
@@ -78,7 +77,7 @@ class ExecutorMachine:
         self.master = MasterLink(self._out.append)
         self._telemetry = UnsentTelemetry()
         self._register_s = register_s
-        self._registry_from: Optional[float] = None
+        self._prepare_since: Optional[float] = None
         self._execution_s: Optional[float] = None
         self._resend_at: Optional[float] = None
         self._ending: Optional[Ending] = None
@@ -190,7 +189,7 @@ class ExecutorMachine:
         if registered is None:
             return
         if is_first or self.task.phase is Phase.PREPARING:
-            self._registry_from = self._now
+            self._prepare_since = self._now
         self._catch_up(registered)
 
     def _catch_up(self, registered: Register) -> None:
@@ -237,7 +236,7 @@ class ExecutorMachine:
         self._resend_at = None
         self._telemetry.begin_session()
         self.task.begin(message, self._now)
-        self._registry_from = self._now
+        self._prepare_since = self._now
         self._do(commands.PrepareTask(message))
 
     def _on_prepared(self, event: events.Prepared) -> None:
@@ -245,7 +244,7 @@ class ExecutorMachine:
             return
         self.task.host = event.host
         self.task.ports = dict(event.ports)
-        self._registry_from = None
+        self._prepare_since = None
         self._move(Phase.READY)
         self._send_ready()
 
@@ -326,7 +325,7 @@ class ExecutorMachine:
             restart=self.task.restart,
         )
         self._ending = None
-        self._registry_from = None
+        self._prepare_since = None
         self.task.started_at = None
         self._execution_s = None
         self._move(Phase.ENDED)
@@ -376,7 +375,7 @@ class ExecutorMachine:
         if self.task.phase in HAS_PROGRAM:
             self._ending = self._ending or Ending(ExitCause.STOPPED, reason)
         elif self.task.phase in (Phase.PREPARING, Phase.READY):
-            self._registry_from = None
+            self._prepare_since = None
             self._move(Phase.ENDED)
 
     def _end_processes(self, grace_s: float, everything: bool = False) -> None:
@@ -427,8 +426,8 @@ class ExecutorMachine:
         if master.lost_since is not None and not self.is_exiting:
             wait = welcome.master_lost_s if welcome is not None else self._register_s
             due.append((master.lost_since + wait, self._master_lost))
-        if self._registry_from is not None and welcome is not None and master.link is not None:
-            due.append((self._registry_from + welcome.registry_timeout_s, self._not_ready))
+        if self._prepare_since is not None and welcome is not None and master.link is not None:
+            due.append((self._prepare_since + welcome.registry_timeout_s, self._not_ready))
         runs = self.task.started_at is not None and self._ending is None
         if runs and self._execution_s is not None and self.task.started_at is not None:
             due.append((self.task.started_at + self._execution_s, self._ran_too_long))
@@ -464,7 +463,7 @@ class ExecutorMachine:
 
     def _not_ready(self) -> None:
         assert self.master.welcome is not None
-        self._registry_from = None
+        self._prepare_since = None
         limit = f"within {self.master.welcome.registry_timeout_s:g} s"
         setting = "(tony.task.executor.registry-timeout-sec)"
         if self.task.phase is Phase.PREPARING:
@@ -473,7 +472,7 @@ class ExecutorMachine:
         else:
             message = f"the master assigned no task {limit} {setting}"
             self.master.send(Noted("warning", message))
-            self._begin_exit(EXIT_REGISTRY, message, 0.0)
+            self._begin_exit(EXIT_NO_TASK, message, 0.0)
 
     def _ran_too_long(self) -> None:
         self._ending = Ending(

@@ -13,7 +13,8 @@ import os
 import sys
 from typing import Dict, Optional, Sequence
 
-from tony_executor import EXIT_INTERNAL, EXIT_USAGE, guard
+from tony_executor import guard
+from tony_executor.exit_codes import EXIT_INTERNAL, EXIT_USAGE
 
 USAGE = "usage: executor --master HOST:PORT [--register-timeout SECONDS]"
 REGISTER_S = 300.0

@@ -35,7 +35,7 @@ from tony_executor.monitoring.http_probe import HttpProbe, ProgramServerWatch
 from tony_executor.monitoring.nvidia_smi import GpuMetrics
 from tony_executor.monitoring.telemetry import ReportFile, ResourceUsage
 from tony_executor.network.ports import NoPort, Ports, PortWatch, serves
-from tony_executor.processes import Sweep
+from tony_executor.sweep import Sweep
 
 if TYPE_CHECKING:
     from tony_executor.network.pmi_relay import PmiRelay

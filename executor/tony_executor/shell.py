@@ -18,13 +18,13 @@ from tony_core.exit_causes import decode_status
 from tony_core.loopback import loopback_address
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.handshake_limiter import HandshakeLimiter
-from tony_core.protocol.job_key import transport_factory, unpack_key
+from tony_core.protocol.job_secret import transport_factory, unpack_secret
 from tony_core.protocol.link import Link, split_address
 from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.protocol.socket_owners import is_loopback
 from tony_core.version import __version__
-from tony_executor import EXIT_MASTER_LOST, EXIT_TERMINATED, commands, processes
+from tony_executor import commands, processes
 from tony_executor.context import ContainerContext
 from tony_executor.events import (
     Event,
@@ -35,6 +35,7 @@ from tony_executor.events import (
     NoNextMaster,
     Tick,
 )
+from tony_executor.exit_codes import EXIT_MASTER_LOST, EXIT_TERMINATED
 from tony_executor.machine import ExecutorMachine
 from tony_executor.network.master_discovery import MasterDiscovery
 from tony_executor.program import Program
@@ -55,7 +56,7 @@ class Shell:
         self._log_size = 0
         self._links: Dict[int, Link] = {}
         self._unauthenticated: Set[Link] = set()
-        self._key = unpack_key(context.secret)
+        self._key = unpack_secret(context.secret)
         self._make_transport = transport_factory(self._key, master=False)
         self._limiter = HandshakeLimiter(self._reactor, MAX_UNAUTHENTICATED, self._log)
         self._count = 0

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Type, TypeVar
 
 from tests.protocol.ends import master_end
-from tony_core.protocol.job_key import executor_key
+from tony_core.protocol.job_secret import executor_key
 from tony_core.protocol.link import Link, dial, listen
 from tony_core.protocol.messages import (
     Acknowledge,

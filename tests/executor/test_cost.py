@@ -14,7 +14,7 @@ from typing import List
 
 from tests.executor.standin import CHECKOUT, SECRET, Executor, Master, make_runtime
 from tony_core.hadoop.credentials import Credentials
-from tony_core.protocol.job_key import executor_key
+from tony_core.protocol.job_secret import executor_key
 from tony_core.protocol.messages import (
     Ended,
     Measured,

@@ -15,8 +15,8 @@ import pytest
 from tests.executor.standin import Executor, Master
 from tony_core.protocol.messages import Ended, Stopped
 from tony_core.protocol.reactor import Reactor
-from tony_executor import processes
-from tony_executor.processes import Sweep
+from tony_executor import processes, sweep
+from tony_executor.sweep import Sweep
 
 
 class Table:
@@ -27,7 +27,7 @@ class Table:
         self.unreaped: Set[int] = set()
         self.sent: List[tuple[int, int]] = []
         self.looks = 0
-        monkeypatch.setattr(processes, "descendants", self._below)
+        monkeypatch.setattr(sweep, "descendants", self._below)
         monkeypatch.setattr(os, "kill", lambda pid, number: self.sent.append((pid, number)))
 
     def _below(
@@ -71,7 +71,7 @@ def test_a_child_that_cannot_be_waited_for_yet_is_not_cleared(
 def test_one_that_never_can_be_waited_for_is_killed_and_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(processes, "_KILLING_S", 0.2)
+    monkeypatch.setattr(sweep, "_KILLING_S", 0.2)
     table, reactor = Table(monkeypatch), Reactor()
     table.unreaped = {4711}
     assert swept(table, reactor, 0.1, 3.0) == [[4711]]

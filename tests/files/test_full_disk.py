@@ -17,7 +17,7 @@ from tests.second_user import needs_root
 from tony_core.bundle.client import contents, planning, staging
 from tony_core.bundle.client.staging_errors import StagingError
 from tony_core.cli.errors import report_error
-from tony_core.client import tlskey
+from tony_core.client import tls_key_pair
 from tony_core.schedulers.local import host_checks
 
 
@@ -58,8 +58,8 @@ def test_the_error_of_a_full_temporary_folder_has_advice(
 ) -> None:
     finding = host_checks.check_tmpdir({})
     assert (finding.verdict.value, "set TMPDIR" in finding.advice) == ("wrong", True)
-    with pytest.raises(tlskey.NoKeyPair, match=r"No usable temporary directory.*set TMPDIR"):
-        tlskey.with_tls(b"secret")
+    with pytest.raises(tls_key_pair.NoKeyPair, match=r"No usable temporary directory.*set TMPDIR"):
+        tls_key_pair.with_tls(b"secret")
     aside = contents._temporary_tree(lambda target: None)
     with (
         pytest.raises(StagingError, match=r"cannot be written.*make room.*TMPDIR"),

@@ -21,7 +21,7 @@ from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.job.spec import Job, MasterSpec, Resources, Role, Timeouts
 from tony_core.master.master import Master
 from tony_core.protocol.channel import Channel
-from tony_core.protocol.job_key import executor_key, transport_factory, unpack_key
+from tony_core.protocol.job_secret import executor_key, transport_factory, unpack_secret
 from tony_core.protocol.link import Link, dial, listen
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -158,7 +158,7 @@ class ScriptedExecutor:
         self.closed: Optional[str] = None
         self.link: Optional[Link] = None
         self._running = running
-        self._key = unpack_key(secret)
+        self._key = unpack_secret(secret)
         self._make_transport = transport_factory(self._key, master=False)
         self._listener = running.do(lambda: listen(running.reactor, "127.0.0.1", 0, self._accepted))
         self.port = self._listener.port

@@ -14,7 +14,7 @@ from tests.master.shell import SECRET, ScriptedExecutor, ScriptedPool, Shell, a_
 from tony_core.exit_causes import ExitCause
 from tony_core.history.reader import read_job
 from tony_core.job.spec import History, MasterSpec, Program, Resources, Role, Setting, Timeouts
-from tony_core.protocol.job_key import executor_key
+from tony_core.protocol.job_secret import executor_key
 from tony_core.protocol.messages import (
     Acknowledge,
     Ended,

@@ -16,7 +16,7 @@ from tests.master.test_master_real import Submitted, a_job, pids_of, until
 from tests.second_user import UID, as_stranger, needs_root
 from tests.sockets import listening_ports
 from tony_core.job.spec import Program
-from tony_core.protocol.job_key import unpack_key
+from tony_core.protocol.job_secret import unpack_secret
 from tony_core.schedulers.port import AppState
 
 pytestmark = [needs_root, pytest.mark.slow]
@@ -209,7 +209,7 @@ def marks_of(submitted: Submitted) -> List[str]:
     """What no other user may see."""
     folder = Path(submitted.folder.path)
     files = [Path(submitted.folder.secret), *folder.glob("containers/*/secret")]
-    return [MARK, *(unpack_key(path.read_bytes()).secret.hex() for path in files)]
+    return [MARK, *(unpack_secret(path.read_bytes()).secret.hex() for path in files)]
 
 
 def processes(submitted: Submitted) -> List[int]:

@@ -18,10 +18,16 @@ import pytest
 
 from tests.protocol.ends import CONTAINER, master_end
 from tests.protocol.turning import run_until
-from tony_core.client import tlskey
+from tony_core.client import tls_key_pair
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.codec import ProtocolError
-from tony_core.protocol.job_key import JobKey, executor_key, pack_key, transport_factory, unpack_key
+from tony_core.protocol.job_secret import (
+    JobSecret,
+    executor_key,
+    pack_secret,
+    transport_factory,
+    unpack_secret,
+)
 from tony_core.protocol.link import Link, dial, listen
 from tony_core.protocol.messages import Heartbeat, Message, Noted
 from tony_core.protocol.reactor import Reactor
@@ -32,19 +38,19 @@ SECRET = bytes(range(32))
 
 
 @pytest.fixture(scope="module")
-def key() -> JobKey:
-    return unpack_key(tlskey.with_tls(SECRET))
+def key() -> JobSecret:
+    return unpack_secret(tls_key_pair.with_tls(SECRET))
 
 
 @pytest.fixture(scope="module")
-def other() -> JobKey:
-    return unpack_key(tlskey.with_tls(SECRET))
+def other() -> JobSecret:
+    return unpack_secret(tls_key_pair.with_tls(SECRET))
 
 
 class Wire:
     """A master and an executor on one reactor, and a relay between that records every byte."""
 
-    def __init__(self, master: JobKey, executor: JobKey, master_dials: bool = False) -> None:
+    def __init__(self, master: JobSecret, executor: JobSecret, master_dials: bool = False) -> None:
         self.reactor = Reactor()
         self.messages: List[Message] = []
         self.closed: List[str] = []
@@ -168,9 +174,9 @@ def wire() -> Iterator[Callable[..., Wire]]:
 
 @pytest.mark.parametrize("master_dials", [False, True])
 def test_the_wire_shows_tls_and_no_message_of_ours(
-    key: JobKey, wire: Callable[..., Wire], master_dials: bool
+    key: JobSecret, wire: Callable[..., Wire], master_dials: bool
 ) -> None:
-    executor = unpack_key(executor_key(pack_key(key), CONTAINER))
+    executor = unpack_secret(executor_key(pack_secret(key), CONTAINER))
     assert executor.pem == b"" and executor.secret == container_key(SECRET, CONTAINER)
     made = wire(key, executor, master_dials)
     made.until(made.established)
@@ -188,7 +194,7 @@ def test_the_wire_shows_tls_and_no_message_of_ours(
 
 
 def test_without_tls_messages_can_be_read(wire: Callable[..., Wire]) -> None:
-    made = wire(JobKey(SECRET), JobKey(container_key(SECRET, CONTAINER)))
+    made = wire(JobSecret(SECRET), JobSecret(container_key(SECRET, CONTAINER)))
     made.until(made.established)
     made.links[0].send(Heartbeat(5))
     made.until(lambda: len(made.messages) == 1)
@@ -196,23 +202,27 @@ def test_without_tls_messages_can_be_read(wire: Callable[..., Wire]) -> None:
 
 
 def test_another_certificate_is_refused_before_a_byte_of_ours(
-    key: JobKey, other: JobKey, wire: Callable[..., Wire]
+    key: JobSecret, other: JobSecret, wire: Callable[..., Wire]
 ) -> None:
-    made = wire(other, unpack_key(executor_key(pack_key(key), CONTAINER)))
+    made = wire(other, unpack_secret(executor_key(pack_secret(key), CONTAINER)))
     made.until(lambda: len(made.closed) == 2)
     assert any("another certificate than this job's master" in text for text in made.closed)
     assert made.messages == []
 
 
-def test_the_right_certificate_and_a_wrong_secret(key: JobKey, wire: Callable[..., Wire]) -> None:
-    made = wire(key, unpack_key(executor_key(pack_key(key), CONTAINER))._replace(secret=bytes(32)))
+def test_the_right_certificate_and_a_wrong_secret(
+    key: JobSecret, wire: Callable[..., Wire]
+) -> None:
+    made = wire(
+        key, unpack_secret(executor_key(pack_secret(key), CONTAINER))._replace(secret=bytes(32))
+    )
     made.until(lambda: len(made.closed) == 2)
     assert any("does not know this job's secret" in text for text in made.closed)
 
 
 @pytest.mark.parametrize("who", ["master", "executor"])
-def test_one_without_tls_is_refused(key: JobKey, wire: Callable[..., Wire], who: str) -> None:
-    plain, secured = JobKey(SECRET), unpack_key(executor_key(pack_key(key), CONTAINER))
+def test_one_without_tls_is_refused(key: JobSecret, wire: Callable[..., Wire], who: str) -> None:
+    plain, secured = JobSecret(SECRET), unpack_secret(executor_key(pack_secret(key), CONTAINER))
     made = wire(plain, secured) if who == "master" else wire(key, plain)
     made.until(lambda: len(made.closed) == 2)
     assert made.messages == []
@@ -222,8 +232,8 @@ def test_one_without_tls_is_refused(key: JobKey, wire: Callable[..., Wire], who:
     )
 
 
-def test_the_last_messages_arrive(key: JobKey, wire: Callable[..., Wire]) -> None:
-    made = wire(key, unpack_key(executor_key(pack_key(key), CONTAINER)))
+def test_the_last_messages_arrive(key: JobSecret, wire: Callable[..., Wire]) -> None:
+    made = wire(key, unpack_secret(executor_key(pack_secret(key), CONTAINER)))
     made.until(made.established)
     made.links[0].send(Noted("info", "z" * 3_000_000))
     made.links[0].flush_then_close(50)
@@ -231,20 +241,23 @@ def test_the_last_messages_arrive(key: JobKey, wire: Callable[..., Wire]) -> Non
     assert [len(word.text) for word in made.messages] == [3_000_000]  # type: ignore[union-attr]
 
 
-def test_the_secret_file(key: JobKey) -> None:
-    assert unpack_key(b"plain") == JobKey(b"plain") and pack_key(JobKey(b"plain")) == b"plain"
+def test_the_secret_file(key: JobSecret) -> None:
+    assert (
+        unpack_secret(b"plain") == JobSecret(b"plain")
+        and pack_secret(JobSecret(b"plain")) == b"plain"
+    )
     assert len(executor_key(b"plain", CONTAINER)) == 32
-    assert unpack_key(pack_key(key)) == key
-    assert b"PRIVATE" in key.pem and b"PRIVATE" not in executor_key(pack_key(key), CONTAINER)
+    assert unpack_secret(pack_secret(key)) == key
+    assert b"PRIVATE" in key.pem and b"PRIVATE" not in executor_key(pack_secret(key), CONTAINER)
     with pytest.raises(ProtocolError, match="cut short"):
-        unpack_key(pack_key(key)[:40])
+        unpack_secret(pack_secret(key)[:40])
     with pytest.raises(ProtocolError, match="32 bytes"):
-        pack_key(JobKey(b"short", bytes(32)))
+        pack_secret(JobSecret(b"short", bytes(32)))
     with pytest.raises(ProtocolError, match="cannot be used here"):
         transport_factory(key._replace(pem=b"no key"), master=True)
 
 
-def test_the_fingerprint_is_the_certificates(key: JobKey) -> None:
+def test_the_fingerprint_is_the_certificates(key: JobSecret) -> None:
     text = key.pem.decode()
     shown = ssl.PEM_cert_to_DER_cert(text[text.index("-----BEGIN CERTIFICATE") :].strip())
     assert hashlib.sha256(shown).digest() == key.fingerprint
@@ -259,9 +272,9 @@ class TestMakingIt:
 
     def test_no_program(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", "/nowhere")
-        assert "needs the program openssl" in tlskey.missing()
-        with pytest.raises(tlskey.NoKeyPair, match=r"tony\.task\.tls=false"):
-            tlskey.with_tls(SECRET)
+        assert "needs the program openssl" in tls_key_pair.missing()
+        with pytest.raises(tls_key_pair.NoKeyPair, match=r"tony\.task\.tls=false"):
+            tls_key_pair.with_tls(SECRET)
 
     def test_the_machines_own_settings_do_not_matter(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -269,7 +282,7 @@ class TestMakingIt:
         odd = tmp_path / "openssl.cnf"
         odd.write_text("[req]\nstring_mask = nonsense\nx509_extensions = nowhere\n")
         monkeypatch.setenv("OPENSSL_CONF", str(odd))
-        assert len(unpack_key(tlskey.with_tls(SECRET)).fingerprint) == 32
+        assert len(unpack_secret(tls_key_pair.with_tls(SECRET)).fingerprint) == 32
 
     @pytest.mark.parametrize(
         ("script", "words"),
@@ -281,16 +294,16 @@ class TestMakingIt:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
     ) -> None:
         self.fake(tmp_path, script, monkeypatch)
-        with pytest.raises(tlskey.NoKeyPair, match=words):
-            tlskey.with_tls(SECRET)
+        with pytest.raises(tls_key_pair.NoKeyPair, match=words):
+            tls_key_pair.with_tls(SECRET)
 
 
 def test_a_job_without_tls_does_not_load_ssl() -> None:
     root = Path(__file__).resolve().parents[2]
     code = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
-        "from tony_core.protocol.job_key import transport_factory, unpack_key\n"
-        "transport_factory(unpack_key(b'x' * 32), False)\n"
+        "from tony_core.protocol.job_secret import transport_factory, unpack_secret\n"
+        "transport_factory(unpack_secret(b'x' * 32), False)\n"
         "print(' '.join(sorted(sys.modules)))"
     )
     done = subprocess.run(
@@ -299,7 +312,7 @@ def test_a_job_without_tls_does_not_load_ssl() -> None:
     assert not {"ssl", "_ssl", "hashlib", "tempfile"} & set(done.stdout.split())
 
 
-def test_a_python_without_ssl_is_an_error(key: JobKey, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_ssl_is_an_error(key: JobSecret, monkeypatch: pytest.MonkeyPatch) -> None:
     import tony_core.protocol
 
     monkeypatch.delattr(tony_core.protocol, "tls", raising=False)
@@ -309,7 +322,7 @@ def test_a_python_without_ssl_is_an_error(key: JobKey, monkeypatch: pytest.Monke
         transport_factory(key, master=True)
 
 
-def test_a_silent_peer_blocks_nothing(key: JobKey) -> None:
+def test_a_silent_peer_blocks_nothing(key: JobSecret) -> None:
     """Before its peer's first word a link must not ask the reactor to be called all the time."""
     reactor = Reactor()
     ours, theirs = socket.socketpair()

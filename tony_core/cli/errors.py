@@ -10,7 +10,8 @@ from typing import Optional
 
 from tony_core.cli.interrupts import Interrupted
 from tony_core.cli.output import print_error
-from tony_core.client.errors import ClientError, ExitCode, UsageError
+from tony_core.client.errors import ClientError, UsageError
+from tony_core.client.exit_codes import ExitCode
 from tony_core.exit_causes import exit_code_of
 from tony_core.job.problems import JobError, errors
 from tony_core.schedulers.port import (

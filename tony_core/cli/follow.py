@@ -16,7 +16,8 @@ from typing import Callable, Optional
 from tony_core.cli.interrupts import KILLED_BY, SIGNAL_NAMES, Interrupts
 from tony_core.cli.output import on_terminal
 from tony_core.cli.presenters import GuardedPresenter, JsonPresenter, PlainPresenter, Presenter
-from tony_core.client.errors import ClientError, exit_code_of_state
+from tony_core.client.errors import ClientError
+from tony_core.client.exit_codes import exit_code_of_state
 from tony_core.client.kill import ALLOWANCE_S, GRACE_S, Killing
 from tony_core.client.watch import Watch
 from tony_core.exit_causes import exit_code_of

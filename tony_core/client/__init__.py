@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tony_core.client.api import Run as Run
     from tony_core.client.api import run as run
     from tony_core.client.api import submit as submit
-    from tony_core.client.errors import ExitCode as ExitCode
+    from tony_core.client.exit_codes import ExitCode as ExitCode
     from tony_core.client.watch import Callbacks as Callbacks
     from tony_core.job.load import JobArguments as JobArguments
     from tony_core.view import JobView as JobView
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "Callbacks": "tony_core.client.watch",
     "Client": "tony_core.client.api",
-    "ExitCode": "tony_core.client.errors",
+    "ExitCode": "tony_core.client.exit_codes",
     "JobArguments": "tony_core.job.load",
     "JobView": "tony_core.view",
     "Result": "tony_core.client.api",

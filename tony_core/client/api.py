@@ -16,7 +16,7 @@ import time
 from types import TracebackType
 from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Type, Union
 
-from tony_core.client.errors import exit_code_of_state
+from tony_core.client.exit_codes import exit_code_of_state
 from tony_core.client.kill import ALLOWANCE_S, Killed, kill
 from tony_core.client.logs import Line, read_logs
 from tony_core.client.lookup import view_of

@@ -15,7 +15,7 @@ from tony_core import frameworks, schedulers
 from tony_core.bundle import jobfolder
 from tony_core.bundle.client.planning import Plan, plan
 from tony_core.bundle.client.staging import stage
-from tony_core.client import tlskey
+from tony_core.client import tls_key_pair
 from tony_core.files.registry import filesystem
 from tony_core.frameworks.base import Problem as FrameworkProblem
 from tony_core.frameworks.base import refuse_task_restart
@@ -102,8 +102,8 @@ def prepare(scheduler: Scheduler, job: Job) -> Prepared:
         plugins += [pool] if pool else []
     except SchedulerError as error:
         problems.append(problem_at(job, "tony.scheduler", str(error)))
-    if job.network.tls and tlskey.missing():
-        problems.append(problem_at(job, tlskey.KEY, tlskey.missing()))
+    if job.network.tls and tls_key_pair.missing():
+        problems.append(problem_at(job, tls_key_pair.KEY, tls_key_pair.missing()))
     planned = plan(job, root, plugins=plugins)
     problems += planned.problems
     if errors(problems):
@@ -125,9 +125,9 @@ def send(
     app_id, job, root = prepared.app_id, prepared.job, prepared.root
     if job.network.tls:
         try:
-            secret = tlskey.with_tls(secret)
-        except tlskey.NoKeyPair as error:
-            raise JobError([problem_at(job, tlskey.KEY, str(error))]) from None
+            secret = tls_key_pair.with_tls(secret)
+        except tls_key_pair.NoKeyPair as error:
+            raise JobError([problem_at(job, tls_key_pair.KEY, str(error))]) from None
     artifacts = stage(prepared.plan, root, app_id, job, secret)
     try:
         submission = scheduler.dry_run(app_id, job, artifacts)

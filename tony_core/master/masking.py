@@ -12,7 +12,7 @@ from typing import Any
 
 from tony_core.job.mask import SHORTEST, KnownSecrets, job_secrets
 from tony_core.job.spec import Job
-from tony_core.protocol.job_key import unpack_key
+from tony_core.protocol.job_secret import unpack_secret
 
 
 class Masker:
@@ -20,7 +20,7 @@ class Masker:
 
     def __init__(self, job: Job, secret: bytes = b"") -> None:
         values = job_secrets(job)
-        key = unpack_key(secret)
+        key = unpack_secret(secret)
         values.update((key.secret.hex(), key.secret.decode("latin-1")))
         values.update(line for line in key.pem.decode("ascii").splitlines() if len(line) > SHORTEST)
         self._known = KnownSecrets(values)

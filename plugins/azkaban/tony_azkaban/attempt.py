@@ -15,7 +15,7 @@ from tony_azkaban.log import Log, lines_wanted
 from tony_azkaban.site import Site
 from tony_azkaban.translation import translate_problem
 from tony_core.cli.interrupts import Interrupts
-from tony_core.client.errors import ExitCode, exit_code_of_state
+from tony_core.client.exit_codes import ExitCode, exit_code_of_state
 from tony_core.client.lookup import history_root
 from tony_core.client.submission import prepare, send
 from tony_core.client.tails import Tails, read_tails

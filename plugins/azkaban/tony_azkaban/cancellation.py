@@ -25,7 +25,7 @@ import threading
 import time
 from typing import Callable, Optional
 
-from tony_core.client.errors import ExitCode
+from tony_core.client.exit_codes import ExitCode
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
 
 REASON = "cancelled: Azkaban ended the job (SIGTERM)"

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from tests.master.shell import SECRET, Shell, a_job, until
 from tests.protocol.ends import executor_end
-from tony_core.client import tlskey
+from tony_core.client import tls_key_pair
 from tony_core.job.spec import Resources, Role
 from tony_core.master.web import server as webserver
 from tony_core.protocol import handshake_limiter
 from tony_core.protocol.channel import Channel
-from tony_core.protocol.job_key import unpack_key
+from tony_core.protocol.job_secret import unpack_secret
 from tony_core.protocol.messages import Heartbeat, Register
 from tony_core.protocol.tls import executor_context
 
@@ -55,9 +55,9 @@ class Attack:
 
     def end(self, secret: bytes = SECRET, **options: Any) -> Channel:
         """An executor's, of the one container that there is."""
-        binding = unpack_key(self.shell.context.secret).fingerprint
+        binding = unpack_secret(self.shell.context.secret).fingerprint
         options = {"container_id": self.container, "binding": binding, **options}
-        return executor_end(unpack_key(secret).secret, **options)
+        return executor_end(unpack_secret(secret).secret, **options)
 
     def shake(self) -> Tuple[socket.socket, Channel]:
         """A connection that has proved itself, as far as it can."""
@@ -70,7 +70,7 @@ class Attack:
 
     def carried(self, sock: socket.socket) -> socket.socket:
         """What the job's words travel in: TLS, where it has a key."""
-        if not unpack_key(self.shell.context.secret).fingerprint:
+        if not unpack_secret(self.shell.context.secret).fingerprint:
             return sock
         return self._open.enter_context(executor_context().wrap_socket(sock))
 
@@ -311,7 +311,7 @@ def open_attack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attack]:
 
 @pytest.fixture(scope="module")
 def tls_attack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attack]:
-    with attacked(tmp_path_factory.mktemp("attack"), tlskey.with_tls(SECRET)) as made:
+    with attacked(tmp_path_factory.mktemp("attack"), tls_key_pair.with_tls(SECRET)) as made:
         yield made
 
 

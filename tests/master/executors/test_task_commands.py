@@ -13,7 +13,7 @@ from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.spec import Job, Mode, Network, Program, Resources, Role, Timeouts, Tracking
 from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.session.commands import Member, PrepareTask, StartTasks
-from tony_core.protocol.job_key import executor_key
+from tony_core.protocol.job_secret import executor_key
 
 ROLES = (
     Role("ps", 1, Resources(), "serve", Tracking.UNTRACKED),

@@ -18,7 +18,7 @@ from tests.master.test_master_real import Submitted, a_job, until
 from tony_core.client.submission import prepare
 from tony_core.job.problems import JobError
 from tony_core.job.spec import MasterSpec, Network
-from tony_core.protocol.job_key import executor_key, unpack_key
+from tony_core.protocol.job_secret import executor_key, unpack_secret
 from tony_core.protocol.tls import executor_context
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.port import AppState
@@ -38,7 +38,7 @@ def test_two_workers_a_restart_and_a_takeover(tony_home: Path, tmp_path: Path) -
     submitted.running(2, session=1)
     secret = Path(submitted.folder.secret)
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
-    assert b"PRIVATE KEY" in unpack_key(secret.read_bytes()).pem
+    assert b"PRIVATE KEY" in unpack_secret(secret.read_bytes()).pem
     theirs = list(Path(submitted.folder.path).glob("containers/*/secret"))
     assert len(theirs) == 2
     for path in theirs:
@@ -58,7 +58,9 @@ def test_two_workers_a_restart_and_a_takeover(tony_home: Path, tmp_path: Path) -
     sock = socket.create_connection((address["host"], address["port"]), 30)
     with context.wrap_socket(sock) as secured:
         shown = secured.getpeercert(binary_form=True)
-    assert shown and hashlib.sha256(shown).digest() == unpack_key(secret.read_bytes()).fingerprint
+    assert (
+        shown and hashlib.sha256(shown).digest() == unpack_secret(secret.read_bytes()).fingerprint
+    )
     go.touch()
     status = submitted.end()
     assert status.state is AppState.SUCCEEDED, status.diagnostics + submitted.words()

@@ -23,7 +23,7 @@ from tony_core.master.session.events import ExecutorReported
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError, decode_record
 from tony_core.protocol.handshake_limiter import HandshakeLimiter
-from tony_core.protocol.job_key import transport_factory, unpack_key
+from tony_core.protocol.job_secret import transport_factory, unpack_secret
 from tony_core.protocol.link import Link, Listener, dial
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -84,7 +84,7 @@ class ExecutorServer:
         log: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
-        self._key = unpack_key(secret)
+        self._key = unpack_secret(secret)
         self._make_transport = transport_factory(self._key, master=True)
         self._liveness = liveness
         self._to = listener

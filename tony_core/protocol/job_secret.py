@@ -28,7 +28,7 @@ MARK = b"TonY-TLS-1\n"
 SIZE = 32
 
 
-class JobKey(NamedTuple):
+class JobSecret(NamedTuple):
     """The secret, and with TLS the certificate's fingerprint; ``pem`` is the master's alone."""
 
     secret: bytes
@@ -36,7 +36,7 @@ class JobKey(NamedTuple):
     pem: bytes = b""
 
 
-def pack_key(key: JobKey) -> bytes:
+def pack_secret(key: JobSecret) -> bytes:
     """The bytes of a secret file."""
     if not key.fingerprint:
         return key.secret
@@ -45,23 +45,23 @@ def pack_key(key: JobKey) -> bytes:
     return MARK + key.secret + key.fingerprint + key.pem
 
 
-def unpack_key(data: bytes) -> JobKey:
+def unpack_secret(data: bytes) -> JobSecret:
     """Read the bytes of a secret file."""
     if not data.startswith(MARK):
-        return JobKey(data)
+        return JobSecret(data)
     rest = data[len(MARK) :]
     if len(rest) < 2 * SIZE:
         raise ProtocolError("the job's secret file was cut short", fault="local")
-    return JobKey(rest[:SIZE], rest[SIZE : 2 * SIZE], rest[2 * SIZE :])
+    return JobSecret(rest[:SIZE], rest[SIZE : 2 * SIZE], rest[2 * SIZE :])
 
 
 def executor_key(data: bytes, container_id: str) -> bytes:
     """The bytes of this container's secret file: its own key, and no private one."""
-    key = unpack_key(data)
-    return pack_key(key._replace(secret=container_key(key.secret, container_id), pem=b""))
+    key = unpack_secret(data)
+    return pack_secret(key._replace(secret=container_key(key.secret, container_id), pem=b""))
 
 
-def transport_factory(key: JobKey, master: bool) -> Callable[[Any], Any]:
+def transport_factory(key: JobSecret, master: bool) -> Callable[[Any], Any]:
     """The function that makes a link's transport of a connected socket: plain, or TLS."""
     if not key.fingerprint:
         return lambda sock: sock

@@ -40,7 +40,7 @@ def with_tls(secret: bytes) -> bytes:
     key = _run(["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"], b"")
     import ssl  # these two are a tenth of a submit's imports, for those who ask for it
 
-    from tony_core.protocol.job_key import JobKey, pack_key
+    from tony_core.protocol.job_secret import JobSecret, pack_secret
 
     arguments = ["req", "-x509", "-new", "-sha256", "-subj", "/CN=tony", "-days", DAYS]
     certificate = _run([*arguments, "-key", "/dev/stdin"], key)
@@ -48,7 +48,7 @@ def with_tls(secret: bytes) -> bytes:
         shown = ssl.PEM_cert_to_DER_cert(certificate.decode("ascii").strip())
     except ValueError as error:
         raise NoKeyPair(f"{PROGRAM} made no certificate: {error}") from None
-    return pack_key(JobKey(secret, hashlib.sha256(shown).digest(), key + certificate))
+    return pack_secret(JobSecret(secret, hashlib.sha256(shown).digest(), key + certificate))
 
 
 def _run(arguments: List[str], given: bytes) -> bytes:
