@@ -9,8 +9,8 @@ import pytest
 from tests.master.session.world import World, job, role
 from tony_core.exit_causes import ExitCause
 from tony_core.master.session import commands as c
+from tony_core.master.session.deadlines import AVOIDED_S
 from tony_core.master.session.shutdown import stop_container
-from tony_core.master.session.task_ends import AVOIDED_S
 from tony_core.schedulers.container_pool import ContainerRequest
 
 

@@ -12,7 +12,8 @@ from tony_core.frameworks.standalone import Standalone
 from tony_core.job.spec import Metrics, Program, Resources, Role
 from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.session import commands as c
-from tony_core.master.session.task_ends import AVOIDED_S, avoid_node
+from tony_core.master.session.deadlines import AVOIDED_S
+from tony_core.master.session.task_ends import avoid_node
 from tony_core.master.session.verdict import NODE_CAUSES
 from tony_core.schedulers.container_pool import ContainerRequest
 

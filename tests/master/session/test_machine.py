@@ -22,7 +22,7 @@ from tony_core.job.spec import (
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session import machine
-from tony_core.master.session.deadlines import Deadline
+from tony_core.master.session.deadlines import ADOPTION_S, Deadline
 from tony_core.master.session.reconcile import journal_record
 from tony_core.master.session.records import (
     CONTAINER_MOVES,
@@ -33,7 +33,6 @@ from tony_core.master.session.records import (
     Phase,
     TaskState,
 )
-from tony_core.master.session.takeover import ADOPTION_S
 from tony_core.protocol.messages import Ended, Reported, Stopped
 from tony_core.schedulers import container_pool
 from tony_core.schedulers.container_pool import Container

@@ -22,7 +22,6 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from tony_core.exit_causes import Fault
 
-HEALTHY_S = 600.0
 BACKOFF_FIRST_S = 1.0
 BACKOFF_CAP_S = 60.0
 

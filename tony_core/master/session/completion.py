@@ -13,7 +13,7 @@ from __future__ import annotations
 from tony_core.exit_causes import ExitCause
 from tony_core.history.layout import StoryKind
 from tony_core.master.session.commands import Level
-from tony_core.master.session.deadlines import Deadline, PendingDeadline
+from tony_core.master.session.deadlines import EVALUATOR_GRACE_S, Deadline, PendingDeadline
 from tony_core.master.session.records import OPEN, TERMINAL, Phase, TaskState
 from tony_core.master.session.shutdown import end_task
 from tony_core.master.session.state import State
@@ -21,7 +21,6 @@ from tony_core.master.session.task_ends import fail_session, failure_of, shorten
 from tony_core.schedulers.port import AppState
 
 S = TaskState
-EVALUATOR_GRACE_S = 600.0
 
 # ------------------------------------------------------------------ all tracked tasks
 

@@ -1,4 +1,9 @@
-"""Deadlines: every wait has one, with a reason and the name of the setting that owns it.
+"""Deadlines: every wait has one, with a reason and a length.
+
+Where a setting owns the length, the deadline names it. The other lengths are the constants below,
+with these exceptions: the scheduler gives that of SETTLE (``PoolInfo.settle_s``), from which
+``elastic.elastic_pause()`` derives those of ELASTIC_BARRIER and GROWTH; and
+``budgets.restart_delay()`` gives those of BACKOFF and TASK_RESTART, which grow with each restart.
 
 Of several that expire at one moment the one whose value comes first in the alphabet is handled
 first.
@@ -9,6 +14,29 @@ from __future__ import annotations
 import heapq
 from enum import Enum
 from typing import Dict, List, NamedTuple, Optional, Tuple
+
+ADOPTION_S = 20.0  # ADOPTION
+
+#: ALLOCATION_RETRY: the first delay, which doubles each time, and the longest.
+ALLOCATION_BACKOFF_S = 5.0
+ALLOCATION_BACKOFF_CAP_S = 300.0
+
+#: REGROW: the delay after the second loss, which doubles each time, and the longest.
+REGROW_FIRST_S = 5.0
+REGROW_CAP_S = 300.0
+
+#: CHIEF_GRACE: the least that evaluators have to evaluate the last checkpoint.
+EVALUATOR_GRACE_S = 600.0
+
+#: CLEANUP: how long after its grace an executor must have ended its program.
+CLEANUP_ALLOWANCE_S = 5.0
+#: STOP: how long after its grace a container must have ended; then it is given up.
+STOP_ALLOWANCE_S = 20.0
+#: END: the same, for all containers of a job that ends.
+END_ALLOWANCE_S = STOP_ALLOWANCE_S + 10.0
+
+HEALTHY_S = 600.0  # HEALTHY
+AVOIDED_S = HEALTHY_S  # AVOIDED: since something of ours failed on the node
 
 _REGISTRATION = "tony.container.registration.timeout"
 

@@ -39,9 +39,14 @@ from typing import Dict, List
 from tony_core.exit_causes import Fault
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Job
-from tony_core.master.session.budgets import HEALTHY_S
 from tony_core.master.session.commands import Level
-from tony_core.master.session.deadlines import Deadline, PendingDeadline
+from tony_core.master.session.deadlines import (
+    HEALTHY_S,
+    REGROW_CAP_S,
+    REGROW_FIRST_S,
+    Deadline,
+    PendingDeadline,
+)
 from tony_core.master.session.reconcile import count_held, is_below_minimum
 from tony_core.master.session.records import ContainerState, Failure, Phase, TaskRecord, TaskState
 from tony_core.master.session.shutdown import stop_container, stop_session
@@ -51,8 +56,6 @@ from tony_core.master.session.verdict import NODE_CAUSES, describe, fault_of
 S = TaskState
 LEAST_PAUSE_S = 1.0
 MAX_PAUSES = 10  # for which the barrier waits for containers on their way
-REGROW_FIRST_S = 5.0
-REGROW_CAP_S = 300.0
 SHRINK_GRACE_S = 1.0  # that programs have when others of the gang are gone
 
 

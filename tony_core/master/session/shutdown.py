@@ -16,7 +16,14 @@ from tony_core.master.session.commands import (
     StopContainer,
     StopTask,
 )
-from tony_core.master.session.deadlines import CANCELLED_AT_END, Deadline, PendingDeadline
+from tony_core.master.session.deadlines import (
+    CANCELLED_AT_END,
+    CLEANUP_ALLOWANCE_S,
+    END_ALLOWANCE_S,
+    STOP_ALLOWANCE_S,
+    Deadline,
+    PendingDeadline,
+)
 from tony_core.master.session.records import (
     HOLDS_CONTAINER,
     TERMINAL,
@@ -32,10 +39,6 @@ from tony_core.schedulers.container_pool import ShutdownRequested
 from tony_core.schedulers.port import AppState
 
 S = TaskState
-#: A container that does not end this long after its grace is given up, with a line in the story.
-STOP_ALLOWANCE_S = 20.0
-#: An executor that has not ended its program this long after its grace loses its container.
-CLEANUP_ALLOWANCE_S = 5.0
 
 # ------------------------------------------------------------------ a container
 
@@ -192,7 +195,7 @@ def stop_all(state: State) -> None:
         stop_container(state, record, end.grace_s, reason)
     if state.session >= 0:
         state.emit(EndSession(state.session))
-    state.set_deadline(Deadline.END, end.grace_s + STOP_ALLOWANCE_S + 10.0)
+    state.set_deadline(Deadline.END, end.grace_s + END_ALLOWANCE_S)
 
 
 def leave_containers(state: State, pending: PendingDeadline) -> None:

@@ -17,7 +17,6 @@ from typing import Dict, List, Mapping, Tuple
 
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode, Tracking
-from tony_core.master.session.budgets import HEALTHY_S
 from tony_core.master.session.commands import (
     LaunchExecutor,
     Level,
@@ -27,7 +26,13 @@ from tony_core.master.session.commands import (
     StopContainer,
     StopTask,
 )
-from tony_core.master.session.deadlines import Deadline, PendingDeadline
+from tony_core.master.session.deadlines import (
+    ALLOCATION_BACKOFF_CAP_S,
+    ALLOCATION_BACKOFF_S,
+    HEALTHY_S,
+    Deadline,
+    PendingDeadline,
+)
 from tony_core.master.session.elastic import (
     MAX_PAUSES,
     elastic_pause,
@@ -55,8 +60,6 @@ from tony_core.protocol.messages import Ready, Register, Running
 from tony_core.schedulers.container_pool import Allocated
 
 S = TaskState
-ALLOCATION_BACKOFF_S = 5.0
-ALLOCATION_BACKOFF_CAP_S = 300.0
 
 # ------------------------------------------------------------------ waves
 

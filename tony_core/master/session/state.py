@@ -51,8 +51,13 @@ from tony_core.schedulers.port import AppState
 
 S = TaskState
 _IN_STORY = {S.LAUNCHED, S.RUNNING} | TERMINAL
-
-_OF_A_TASK = (Deadline.REGISTRATION, Deadline.READY, Deadline.START, Deadline.TASK_RESTART)
+#: What the end of a task makes meaningless.
+_CANCELLED_AT_TASK_END = (
+    Deadline.REGISTRATION,
+    Deadline.READY,
+    Deadline.START,
+    Deadline.TASK_RESTART,
+)
 
 #: Two sets of states of which State.count_leading() counts.
 READY: FrozenSet[TaskState] = frozenset({S.READY})
@@ -235,12 +240,7 @@ class State:
             self.unhandled.completion_changed = True
             task.ended = self.now
             task.update_run(state=new.value, exit_code=task.exit_code)
-            for kind in (
-                Deadline.REGISTRATION,
-                Deadline.READY,
-                Deadline.START,
-                Deadline.TASK_RESTART,
-            ):
+            for kind in _CANCELLED_AT_TASK_END:
                 self.deadlines.cancel(kind, task.name)
         if new in _IN_STORY and not quiet:
             node = self.node_of(task)

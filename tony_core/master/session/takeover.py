@@ -17,7 +17,7 @@ from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode
 from tony_core.master.session.commands import Level
 from tony_core.master.session.completion import begin_chief_grace
-from tony_core.master.session.deadlines import Deadline
+from tony_core.master.session.deadlines import ADOPTION_S, Deadline
 from tony_core.master.session.elastic import (
     begin_round,
     elastic_roles,
@@ -64,7 +64,6 @@ from tony_core.schedulers.port import AppState
 
 S = TaskState
 IdleExecutors = Dict[str, Deque[ContainerRecord]]  # by role: idle executors without a task
-ADOPTION_S = 20.0
 _BETWEEN = ("idle", "ended")  # two attempts: an executor that prepares reports itself idle, too
 
 # ------------------------------------------------------------------ what was left

@@ -13,9 +13,8 @@ from __future__ import annotations
 from tony_core.exit_causes import ExitCause, Fault
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode, Tracking
-from tony_core.master.session.budgets import HEALTHY_S
 from tony_core.master.session.commands import AcknowledgeEnd, Level
-from tony_core.master.session.deadlines import Deadline, PendingDeadline
+from tony_core.master.session.deadlines import AVOIDED_S, Deadline, PendingDeadline
 from tony_core.master.session.elastic import release_outside
 from tony_core.master.session.events import ExecutorLost, ServiceFailed
 from tony_core.master.session.records import (
@@ -40,8 +39,6 @@ from tony_core.schedulers.port import AppState
 
 S = TaskState
 JUDGING = (Phase.ACTIVE, Phase.SETTLING)
-#: A node on which something of ours failed is avoided for so long.
-AVOIDED_S = HEALTHY_S
 #: Another container there would fare no better.
 _NODE_FAILURES = (ExitCause.LOST, ExitCause.DISKS, ExitCause.LAUNCH)
 
