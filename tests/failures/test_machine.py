@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 # The user's budget pays for nothing, the system's for one failure.
 SYSTEM_PAYS = MasterSpec(user_retries=0, infrastructure_retries=1)
-PAID = ("session 1 follows; 0 more for the system's failures", "session 1 begins")
+PAID = ("session 1 follows; 0 retries left for system failures", "session 1 begins")
 
 
 def interpreter(folder: Path, first: str) -> Runtime:

@@ -1,4 +1,4 @@
-"""A task that is started again alone, on real processes: the others' stay the same."""
+"""A task that is restarted within its session, on real processes: the others' stay the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PRINTS_ITSELF = 'echo "$TASK_INDEX $TASK_RESTARTS $PPID $$"'
 
 
 def restarting_job(command: str, tries: int = 3) -> Job:
-    """Two plain workers, each of which is started again alone."""
+    """Two plain workers, each of which is restarted within its session."""
     job = one_role(command, 2, framework="tensorflow", mode=Mode.FCFS, master=ONCE)
     (worker,) = job.roles
     scope = worker._replace(restart_scope=RestartScope.TASK, max_restarts=tries)
@@ -72,7 +72,7 @@ def test_only_the_killed_program_is_restarted(tony_home: Path, tmp_path: Path) -
     tasks = {task["task"]: task for task in (wreck.get("api/tasks") or {})["tasks"]}
     assert [tasks[f"worker:{index}"]["restarts"] for index in (0, 1)] == [0, 1]
     go.touch()
-    wreck.ends(AppState.SUCCEEDED, "worker:1 is started again alone on", "(1 of 3)", "signal 9")
+    wreck.ends(AppState.SUCCEEDED, "worker:1 is restarted on", "(1 of 3)", "signal 9")
     assert [event["session"] for event in wreck.history().events if event["session"] > 0] == []
 
 
@@ -90,7 +90,7 @@ def test_an_executor_is_killed_and_its_task_comes_back_elsewhere(
     wreck.running(2, attempt=2)
     assert programs_started(wreck, 3) == after, "a next master knows which is which"
     go.touch()
-    wreck.ends(AppState.SUCCEEDED, "worker:1 is started again alone in another container")
+    wreck.ends(AppState.SUCCEEDED, "worker:1 is restarted in another container")
 
 
 def test_gang_tasks_restart_at_their_known_address_or_not_at_all(
@@ -129,11 +129,15 @@ def test_gang_tasks_restart_at_their_known_address_or_not_at_all(
     assert printed[0]["cluster"]["ps"] == printed[1]["cluster"]["ps"]
     assert tries(5)["worker"] == before["worker"]
     go.touch()
-    wreck.ends(AppState.SUCCEEDED, "ps:0 is started again alone on", "evaluator:0 is started again")
+    wreck.ends(AppState.SUCCEEDED, "ps:0 is restarted on", "evaluator:0 is restarted")
 
 
 def test_when_no_try_is_left_the_session_fails(tony_home: Path) -> None:
     fails = "[ $TASK_INDEX = 0 ] || { echo try $TASK_RESTARTS >&2; exit 7; }; sleep 300"
     wreck = Wreck(tony_home, restarting_job(fails, tries=1))
-    words = ("worker:1 is not tried again alone (tony.worker.max-restarts)", "exit code 7", "try 1")
+    words = (
+        "worker:1 is not restarted within its session (tony.worker.max-restarts)",
+        "exit code 7",
+        "try 1",
+    )
     wreck.ends(AppState.FAILED, *words)

@@ -1,4 +1,4 @@
-"""A parameter server that is started again alone: TensorFlow's own word on it."""
+"""A parameter server that is restarted within its session: TensorFlow's own word on it."""
 
 import os
 import signal

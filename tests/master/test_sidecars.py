@@ -38,7 +38,7 @@ def test_a_sidecar_is_tried_again_until_it_is_given_up(tmp_path: Path) -> None:
             sidecar.wait_for(Acknowledge, 2 * number)
         until(lambda: shell.story("sidecar-given-up"), "the end of the tries")
         (given_up,) = shell.story("sidecar-given-up")
-        assert "board:0 is not tried again (tony.board.max-restarts)" in given_up
+        assert "board:0 is not restarted (tony.board.max-restarts)" in given_up
         failed = [text for text in shell.story("task-state") if "board:0 failed" in text]
         assert ["exit code 1" in failed[0], "exit code 3" in failed[2]] == [True, True], failed
         assert len(failed) == 3

@@ -107,7 +107,7 @@ def test_a_job_over_its_queues_share_gives_it_back_and_goes_on_later(
     greedy.ends(0)
     kinds = [event["kind"] for event in greedy.events()]
     assert "preemption-warned" in kinds, kinds
-    assert "more for the system's failures" in greedy.output_text
+    assert "left for system failures" in greedy.output_text
     until(one.nothing_runs, "no process is left on any node")
 
 

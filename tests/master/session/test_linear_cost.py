@@ -2,8 +2,8 @@
 
 Time is not measured. The machine's own containers of tasks and records count how many of
 their entries are looked at; twice the tasks may take little more than twice the looks. Where each
-is journalled by itself (thousands that are started again alone) the journal takes more, and is
-not counted here.
+is journalled by itself (thousands that are restarted within their session) the journal takes
+more, and is not counted here.
 """
 
 from __future__ import annotations

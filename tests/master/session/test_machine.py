@@ -1227,7 +1227,7 @@ def test_what_no_node_could_start_is_not_tried_again() -> None:
     assert world.finished is not None
     diagnostics = world.finished.diagnostics
     assert "it was removed: submit again" in diagnostics
-    assert diagnostics.endswith("not tried again: no node would be able to bring its files")
+    assert diagnostics.endswith("not tried again: no node can localize its files")
     world.check_nothing_is_left()
 
 

@@ -1,4 +1,4 @@
-"""A task that is started again alone: the rules, one by one, without processes."""
+"""A task that is restarted within its session: the rules, one by one, without processes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_task_restarts_in_its_container_and_no_other_executor_gets_a_message()
     assert world.started[-1] == (0, ("worker:1",))
     assert [m.role for m in world.members["worker:1"]] == ["worker", "worker", "ps"]
     (text,) = world.story_texts("task-again")
-    assert "worker:1 is started again alone on n" in text
+    assert "worker:1 is restarted on n" in text
     assert "(1 of 3)" in text
     for name in ("worker:0", "worker:1"):
         world.end(name).settle()
@@ -130,7 +130,7 @@ def test_when_its_tries_are_spent_the_session_fails_and_the_next_one_has_them_ag
     world.end("worker:0", 1).settle().after(RUN_S)
     world.end("worker:0", 1).settle().after(1).settle()
     assert world.story_texts("task-given-up") == [
-        "worker:0 is not tried again alone (tony.worker.max-restarts)"
+        "worker:0 is not restarted within its session (tony.worker.max-restarts)"
     ]
     assert world.machine.state.session == 1
     assert world.machine.state.budgets.user_used == 1

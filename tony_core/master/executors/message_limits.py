@@ -39,6 +39,7 @@ RESULT = 64 * 1024
 GPUS = 1024
 PORTS = 64
 PHASES = ("idle", "ready", "running", "ended")
+_LARGEST = 2**32 - 1  # of a process id, or of what is counted
 
 
 class MessageLimits:
@@ -62,28 +63,31 @@ class MessageLimits:
     def admit_first(self, m: Register) -> Register:
         """Check a connection's first message."""
         if m.phase not in PHASES:
-            raise ProtocolError("Register.phase is none")
-        _counts("Register", m.session + 1, m.restart, m.pid)
-        _host("Register", m.host)
-        _host("Register", m.listen_host)
-        _ports("Register", {**m.ports, **({"listen": m.listen_port} if m.listen_port else {})})
+            raise ProtocolError(_rejection("Register.phase", m.phase, ", ".join(PHASES)))
+        _check_range("Register.session", m.session, -1, _LARGEST)
+        _check_range("Register.restart", m.restart, 0, _LARGEST)
+        _check_range("Register.pid", m.pid, 0, _LARGEST)
+        _check_host("Register.host", m.host)
+        _check_host("Register.listen_host", m.listen_host)
+        _check_ports("Register.ports", m.ports)
+        _check_range("Register.listen_port", m.listen_port, 0, 65535)
         ran_s = max(0.0, float(m.ran_s))
         return m._replace(
             task=_text(m.task, NAME), offsets=_offsets(m.offsets), ran_s=ran_s, gpus=_gpus(m.gpus)
         )
 
     def _ready(self, m: Ready) -> Ready:
-        _host("Ready", m.host)
-        _ports("Ready", m.ports)
+        _check_host("Ready.host", m.host)
+        _check_ports("Ready.ports", m.ports)
         return m
 
     def _running(self, m: Running) -> Running:
-        _counts("Running", m.pid)
+        _check_range("Running.pid", m.pid, 0, _LARGEST)
         return m._replace(offsets=_offsets(m.offsets), gpus=_gpus(m.gpus))
 
     def _ended(self, m: Ended) -> Ended:
-        if not (-1 <= m.exit_code < 256 and 0 <= m.signal < 128):
-            raise ProtocolError("Ended.exit_code or Ended.signal is none")
+        _check_range("Ended.exit_code", m.exit_code, -1, 255)
+        _check_range("Ended.signal", m.signal, 0, 127)
         self._sessions.add(m.session)
         if len(self._sessions) > SESSIONS:
             raise ProtocolError(f"Ended in more than {SESSIONS} sessions")
@@ -113,8 +117,7 @@ class MessageLimits:
         )
 
     def _serving(self, m: Serving) -> Optional[Serving]:
-        if not 0 <= m.port < 65536:
-            raise ProtocolError("Serving.port is none")
+        _check_range("Serving.port", m.port, 0, 65535)
         self._turns += 1
         return m._replace(message=_text(m.message, TEXT)) if self._turns <= TURNS else None
 
@@ -162,21 +165,29 @@ def _is_result(text: str) -> bool:
     return len(text) <= RESULT
 
 
-def _counts(what: str, *numbers: int) -> None:
-    if not all(0 <= number < 1 << 32 for number in numbers):
-        raise ProtocolError(f"{what} has a number that counts nothing")
+def _rejection(field: str, value: object, expected: str) -> str:
+    return f"{field}={ascii(value)[:100]} is out of range; expected {expected}"
 
 
-def _host(what: str, host: str) -> None:
+def _check_range(field: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ProtocolError(_rejection(field, value, f"{least} to {most}"))
+
+
+def _check_host(field: str, host: str) -> None:
     if len(host) > 255 or not host.isprintable() or set(host) & set(" /@\\\"'<>"):
-        raise ProtocolError(f"{what}.host is no host")
+        raise ProtocolError(_rejection(field, host, "a host name or an address"))
 
 
-def _ports(what: str, ports: Mapping[str, int]) -> None:
-    if len(ports) > PORTS or any(len(n) > NAME or not n.isprintable() for n in ports):
-        raise ProtocolError(f"{what} has too many ports")
-    if not all(0 < port < 65536 for port in ports.values()):
-        raise ProtocolError(f"{what} has a port that is none")
+def _check_ports(field: str, ports: Mapping[str, int]) -> None:
+    if len(ports) > PORTS:
+        raise ProtocolError(f"{field} has {len(ports)} entries; expected at most {PORTS}")
+    for name, port in ports.items():
+        if len(name) > NAME or not name.isprintable():
+            raise ProtocolError(
+                _rejection(f"{field}, a name", name, f"at most {NAME} printable characters")
+            )
+        _check_range(f"{field}[{name!a}]", port, 1, 65535)
 
 
 def _offsets(offsets: Mapping[str, int]) -> Dict[str, int]:

@@ -11,9 +11,9 @@ The same role failing by its own fault with the same code and last line of stder
 its start, twice running, is not tried again: a third time would be no different. What says nothing
 about the program (``verdict.is_telling``) is never compared.
 
-A task that is started again alone has a budget of its own (``tony.<role>.max-restarts``), which
-pays for every failure and does not heal; its delays and the rule on the same failure are those
-of sessions.
+A task that is restarted within its session has a budget of its own (``tony.<role>.max-restarts``),
+which pays for every failure and does not heal; its delays and the rule on the same failure are
+those of sessions.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from tony_core.master.session.records import Phase, TaskRecord, TaskState
 from tony_core.master.session.shutdown import stop_session
 from tony_core.master.session.state import State
 from tony_core.master.session.verdict import (
-    HOPELESS,
     as_fields,
     diagnostics,
     fault_of,
     root_cause,
     signature_of,
+    why_no_retry,
 )
 from tony_core.schedulers.container_pool import RequestRejected
 from tony_core.schedulers.port import AppState
@@ -171,8 +171,8 @@ def conclude_session(state: State, pending: PendingDeadline) -> None:
             "not tried again: the same role failed with the same code and the same last"
             " line within 30 s of its start, twice running"
         )
-    elif cause.container_cause in HOPELESS:
-        end = "not tried again: no node would be able to bring its files"
+    elif why_no_retry(cause):
+        end = f"not tried again: {why_no_retry(cause)}"
     elif not state.budgets.charge(fault):
         end = _describe_budget(state, fault)
     text = diagnostics(cause, shown, end)
@@ -199,9 +199,10 @@ def _restart(state: State, fault: Fault) -> None:
     """Take the old session down, keeping what is healthy."""
     budgets = state.budgets
     left = budgets.user_left if fault is Fault.USER else budgets.system_left
+    retries = "retry" if left == 1 else "retries"
     state.add_line(
         StoryKind.RESTARTING,
-        f"session {state.session + 1} follows; {left} more for the {fault.value}'s failures",
+        f"session {state.session + 1} follows; {left} {retries} left for {fault.value} failures",
         Level.DECISION,
         user_left=budgets.user_left,
         system_left=budgets.system_left,
@@ -223,5 +224,6 @@ def schedule_next_session(state: State) -> None:
 def heal_budget(state: State, pending: PendingDeadline) -> None:
     """Restore the system's budget: ten healthy minutes have passed."""
     if state.budgets.healthy():
-        text = "ten healthy minutes: the system's budget is whole again"
+        left = state.budgets.system_left
+        text = f"ten healthy minutes: TonY restored the retries for system failures ({left} left)"
         state.add_line(StoryKind.BUDGET_HEALED, text)

@@ -256,7 +256,7 @@ class State:
         """Take a task that has failed back to pending: it restarts in this session."""
         task.restarts += 1
         self.restarts.begun += 1
-        self.move(task, S.PENDING, "to be started again alone")
+        self.move(task, S.PENDING, "to be restarted")
         self.restarts.pending.add(task.name)
 
     # ------------------------------------------------------------------ tasks

@@ -86,9 +86,10 @@ def note_stopped(state: State, container_id: str, message: Stopped) -> None:
         return
     task = state.task_of(record.id)
     if record.state is ContainerState.LIVE and not message.clean and task is not None:
-        _replace_container(state, record, message.session)
+        _replace_container(state, record, message)
         if task.state in HOLDS_CONTAINER:
-            give_up_task(state, task, ExitCause.NOT_CLEAN, "something of its last program is left")
+            survivors = f"{_describe_survivors(message)} of its last program survived KILL"
+            give_up_task(state, task, ExitCause.NOT_CLEAN, survivors)
     if record.state is not ContainerState.CLEANUP:
         return
     if task is not None and message.session < task.session:
@@ -99,19 +100,24 @@ def note_stopped(state: State, container_id: str, message: Stopped) -> None:
     if message.clean:
         state.move_container(record, ContainerState.LIVE)
     else:
-        _replace_container(state, record, message.session)
+        _replace_container(state, record, message)
 
 
-def _replace_container(state: State, record: ContainerRecord, session: int) -> None:
-    """Replace a container whose program could not be ended: no other may run beside its rest."""
+def _describe_survivors(message: Stopped) -> str:
+    pids = ", ".join(map(str, message.survivors[:5]))
+    return f"processes ({pids})" if pids else "processes"
+
+
+def _replace_container(state: State, record: ContainerRecord, message: Stopped) -> None:
+    """Replace a container where processes survived KILL: no other program may run beside them."""
     state.add_line(
         StoryKind.NOT_CLEAN,
-        f"something of session {session} is left in {record.id} on"
-        f" {record.container.node}: the container is replaced",
+        f"{_describe_survivors(message)} of session {message.session} survived KILL in {record.id}"
+        f" on {record.container.node}: the container is replaced",
         Level.WARNING,
     )
     avoid_node(state, record.container.node)
-    stop_container(state, record, 0.0, "its program could not be ended")
+    stop_container(state, record, 0.0, "processes of its program survived KILL")
 
 
 def _count_as_ended(state: State, record: ContainerRecord) -> None:
@@ -152,7 +158,10 @@ def note_reported(state: State, container_id: str, message: Reported) -> None:
             task.saved, task.last_signature = message.saved, None
         healed = state.budgets.saved_checkpoint(message.saved) or healed
     if healed:
-        text = "the program got further than any session before: its retries are whole again"
+        text = (
+            "the program got further than any session before: TonY restored its retries"
+            f" ({state.budgets.user_left} left)"
+        )
         state.add_line(StoryKind.BUDGET_HEALED, text, Level.DECISION, task)
 
 

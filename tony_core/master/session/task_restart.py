@@ -1,4 +1,4 @@
-"""A single task is started again: its peers' programs go on, over the same cluster spec.
+"""A single task is restarted: its peers' programs go on, over the same cluster spec.
 
 Theory of operation
 ===================
@@ -48,11 +48,11 @@ from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.startup import acquire_container
 from tony_core.master.session.state import State
 from tony_core.master.session.verdict import (
-    HOPELESS,
     NODE_CAUSES,
     PORT_TAKEN,
     fault_of,
     signature_of,
+    why_no_retry,
 )
 
 S = TaskState
@@ -72,8 +72,8 @@ def try_task_restart(state: State, task: TaskRecord, failure: Failure) -> bool:
         why = f"tony.{task.role.name}.max-restarts"
     elif same:
         why = "the same code and the same last line within 30 s of its start, twice running"
-    elif failure.container_cause in HOPELESS:
-        why = "no node would be able to bring its files"
+    elif why_no_retry(failure):
+        why = why_no_retry(failure)
     elif bound and not stays:
         why = "its address is in the others' cluster spec"
     elif bound and task.cause == PORT_TAKEN:
@@ -82,8 +82,8 @@ def try_task_restart(state: State, task: TaskRecord, failure: Failure) -> bool:
         _begin_restart(state, task, stays)
         return True
     kind = StoryKind.SIDECAR_GIVEN_UP if task.is_sidecar else StoryKind.TASK_GIVEN_UP
-    how = "" if task.is_sidecar else " alone"
-    text = f"{task.name} is not tried again{how} ({why})"
+    how = "" if task.is_sidecar else " within its session"
+    text = f"{task.name} is not restarted{how} ({why})"
     state.add_line(kind, text, Level.WARNING, task)
     return False
 
@@ -132,16 +132,14 @@ def _begin_restart(state: State, task: TaskRecord, stays: bool) -> None:
     if not stays:
         task.forget_address()
         if record is not None:
-            stop_container(state, record, 0.0, f"{task.name} is started again elsewhere")
+            stop_container(state, record, 0.0, f"{task.name} is restarted in another container")
     task.new_ports = task.cause == PORT_TAKEN
     task.forget_end()
     state.begin_restart(task)
     where = f" on {state.node_of(task)}" if stays else " in another container"
-    text = f"{task.name} is started again alone{where}"
     tries = f"{task.restarts} of {task.role.max_restarts}"
-    state.add_line(
-        StoryKind.TASK_AGAIN, f"{text} ({tries}); the others go on", Level.DECISION, task
-    )
+    text = f"{task.name} is restarted{where} ({tries}); the other tasks keep running"
+    state.add_line(StoryKind.TASK_AGAIN, text, Level.DECISION, task)
     schedule_restart(state, task)
 
 

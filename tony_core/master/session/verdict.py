@@ -9,7 +9,7 @@ task's death (gloo, JAX) is never the cause.
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from tony_core.exit_causes import (
     MEANINGS,
@@ -35,8 +35,10 @@ PORT_TAKEN = ExitCause.ADDRESS_IN_USE
 #: Another program in the same container would fare no better.
 NODE_CAUSES = frozenset((ExitCause.GPUS,))
 
-#: No container anywhere would fare better.
-HOPELESS = (ExitCause.FILES,)
+#: After these no container anywhere would fare better: why there is no restart.
+NO_RETRY_CAUSES: Mapping[Optional[ExitCause], str] = {
+    ExitCause.FILES: "no node can localize its files",
+}
 
 _FIRST = (ExitCause.LOST, ExitCause.PREEMPTED, ExitCause.MEMORY, ExitCause.DISKS, ExitCause.FILES)
 
@@ -44,6 +46,11 @@ _FIRST = (ExitCause.LOST, ExitCause.PREEMPTED, ExitCause.MEMORY, ExitCause.DISKS
 def fault_of(failure: Failure) -> Fault:
     """Return the party at fault, whose budget pays."""
     return _meaning(failure).fault
+
+
+def why_no_retry(failure: Failure) -> str:
+    """Why another container would fail in the same way; empty where it might not."""
+    return NO_RETRY_CAUSES.get(failure.container_cause, "")
 
 
 def _meaning(failure: Failure) -> Meaning:
