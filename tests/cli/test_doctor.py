@@ -13,7 +13,7 @@ from tests.cli.schema import wrong_with
 from tony_core.cli.main import main
 from tony_core.job.spec import Job
 from tony_core.schedulers.local.client import LocalScheduler
-from tony_core.schedulers.port import Finding, Verdict
+from tony_core.schedulers.port import CheckResult, Finding
 
 Tony = Callable[..., int]
 
@@ -63,8 +63,8 @@ def test_each_finding_is_shown_with_its_advice(
 ) -> None:
     def examine(_: LocalScheduler, job: Job, stage: object) -> Iterator[Finding]:
         assert (job.queue, stage) == ("ml", None)
-        yield Finding("the queue", Verdict.WRONG, "ml\x1b[2J is stopped", "ask for another")
-        yield Finding("a container", Verdict.SKIPPED)
+        yield Finding("the queue", CheckResult.WRONG, "ml\x1b[2J is stopped", "ask for another")
+        yield Finding("a container", CheckResult.SKIPPED)
 
     monkeypatch.setattr(LocalScheduler, "examine", examine)
     assert tony("--queue", "ml", "--no-probe") == 3

@@ -14,7 +14,7 @@ from tony_core.job.load import JobArguments
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Mode, RestartScope, Tracking
 
-PLACE = TaskRestart(in_place=True)
+PLACE = TaskRestart(address_bound=True)
 ANYWHERE = TaskRestart()
 
 
@@ -35,7 +35,7 @@ def test_what_trains_together_cannot_take_one_back(name: str) -> None:
     )
     beside = restart_rule(name, counts, "reader", tracking=tracking)
     assert not beside.why_not
-    assert beside.in_place == find_framework(name).needs_full_spec
+    assert beside.address_bound == find_framework(name).needs_full_spec
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_framework_without_a_restart_rule_gets_the_careful_one() -> None:
     made = job("other", {"worker": 2, "ps": 1, "tensorboard": 1})
     found = [Other().task_restart(made, role) for role in made.roles]
     assert [bool(each.why_not) for each in found] == [True, False, False]
-    assert [each.in_place for each in found] == [False, True, False]
+    assert [each.address_bound for each in found] == [False, True, False]
 
 
 def refused(*words: str) -> List[str]:

@@ -85,7 +85,7 @@ class ScriptedPool(ContainerPool):
         self.launched: Dict[str, Launch] = {}
         self.roles: Dict[str, str] = {}
         self.stopped: List[str] = []
-        self.released: List[str] = []
+        self.waves: List[str] = []
         self.reports: List[Tuple[float, str]] = []
         self.finished: Optional[Tuple[AppState, str]] = None
         self.ended_at = ""
@@ -121,7 +121,7 @@ class ScriptedPool(ContainerPool):
         return made
 
     def release(self, container_id: str) -> None:
-        self.released.append(container_id)
+        self.waves.append(container_id)
 
     def launch(self, container: Container, launch: Launch) -> None:
         self.launched[container.id] = launch

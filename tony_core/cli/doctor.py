@@ -13,9 +13,9 @@ from typing import List
 
 from tony_core.cli.options import add_json, add_scheduler, hint, scheduler_of
 from tony_core.cli.output import line, note, paint, print_json, safe
-from tony_core.schedulers.port import Finding, SchedulerError, Verdict
+from tony_core.schedulers.port import CheckResult, Finding, SchedulerError
 
-_COLOURS = {Verdict.OK: "green", Verdict.WRONG: "red", Verdict.NOTE: "yellow"}
+_COLOURS = {CheckResult.OK: "green", CheckResult.WRONG: "red", CheckResult.NOTE: "yellow"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from tony_core.job.load import JobArguments, load_job
 
     of_site = site(os.environ)
-    if of_site.verdict is Verdict.WRONG:
+    if of_site.verdict is CheckResult.WRONG:
         # Every job stands on it: which scheduler, which folder, which interpreter.
         return _end(args, [of_site], shown=False)
     conf = {"tony.yarn.queue": args.queue, "tony.runtime.python": args.python}
@@ -48,14 +48,14 @@ def run(args: argparse.Namespace) -> int:
     try:
         scheduler = scheduler_of(args)
     except SchedulerError as error:
-        found.append(Finding("the scheduler", Verdict.WRONG, str(error)))
+        found.append(Finding("the scheduler", CheckResult.WRONG, str(error)))
         _show(found[-1], args.json)
     else:
         try:
             job = job.replace(scheduler=scheduler.name)
             advice = hint(args, scheduler)
             if advice:
-                found.append(Finding("the scheduler", Verdict.NOTE, scheduler.name, advice))
+                found.append(Finding("the scheduler", CheckResult.NOTE, scheduler.name, advice))
                 _show(found[-1], args.json)
             for finding in examine(scheduler, job, not args.no_probe):
                 found.append(finding)
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 def _end(args: argparse.Namespace, found: List[Finding], shown: bool = True) -> int:
     for finding in found if not shown else ():
         _show(finding, args.json)
-    wrong = sum(finding.verdict is Verdict.WRONG for finding in found)
+    wrong = sum(finding.verdict is CheckResult.WRONG for finding in found)
     if args.json:
         print_json({"findings": [_data(finding) for finding in found], "wrong": wrong})
     elif wrong:

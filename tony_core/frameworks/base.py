@@ -127,7 +127,7 @@ class TaskRestart(NamedTuple):
     """Whether one task may be restarted while its peers go on, and where."""
 
     why_not: str = ""  # the peers cannot go on with it: half a sentence
-    in_place: bool = False  # they have its address: only on the same node
+    address_bound: bool = False  # they have its address: only on the same node
 
 
 class Service(Protocol):
@@ -187,7 +187,9 @@ class Framework:
             return TaskRestart(
                 f"tasks that train under {self.name} cannot go on with a restarted one"
             )
-        return TaskRestart(in_place=self.needs_full_spec and role.tracking is not Tracking.SIDECAR)
+        return TaskRestart(
+            address_bound=self.needs_full_spec and role.tracking is not Tracking.SIDECAR
+        )
 
     def ports(self, job: Job, role: str, index: int) -> Tuple[str, ...]:
         """Names of the ports the task needs. ``main`` is always among them."""

@@ -69,7 +69,7 @@ class TensorFlow(Framework):
                 "without a ps TensorFlow's workers train together and cannot go on with a restarted"
                 " one (for programs without peers: tony.application.distributed-mode=FCFS)"
             )
-        return TaskRestart(in_place=True)
+        return TaskRestart(address_bound=True)
 
     def shared(self, gang: Gang) -> Dict[str, str]:
         """The cluster's roles, without the braces: the evaluator adds itself."""

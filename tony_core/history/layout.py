@@ -31,7 +31,7 @@ class StoryKind(str, Enum):
     RESTARTING = "restarting"
     BACKOFF = "backoff"
     BUDGET_HEALED = "budget-healed"
-    STAGE_RELEASED = "stage-released"
+    WAVE_BEGUN = "stage-released"
     ELASTIC = "elastic"
     ROUND = "round"
     CHIEF_DONE = "chief-done"

@@ -134,8 +134,8 @@ class Master:
             self.reactor, self.feed, self._container_ended, self._executors, self._inherited
         )
         framework = find_framework(job.framework)
-        self._in_place = frozenset(
-            r.name for r in job.roles if framework.task_restart(job, r).in_place
+        self._address_bound = frozenset(
+            r.name for r in job.roles if framework.task_restart(job, r).address_bound
         )
         self._task_commands = TaskCommands(job, framework, artifacts, context.app_id)
         self._services = FrameworkServices(
@@ -194,7 +194,7 @@ class Master:
         self._publisher.start_reporting(info, self._pool.report, self._site.url)
         self._listen(info)
         self._machine = SessionMachine(
-            self._job, info.settle_s, _jitter, info.ends_rest, self._in_place
+            self._job, info.settle_s, _jitter, info.ends_rest, self._address_bound
         )
 
     def _listen(self, info: PoolInfo) -> None:

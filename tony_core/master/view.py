@@ -166,7 +166,7 @@ def describe(job: Job) -> str:
 def there(state: State, role: str) -> int:
     """Count an elastic role's tasks that are in this round, or will be in the next one."""
     absent = (TaskState.PENDING, TaskState.REQUESTED, TaskState.LOST)
-    return sum(task.state not in absent for task in state.inside(role))
+    return sum(task.state not in absent for task in state.in_round(role))
 
 
 def progress_of(state: State) -> float:

@@ -92,7 +92,7 @@ class LogRef(NamedTuple):
     url: str = ""
 
 
-class Verdict(str, Enum):
+class CheckResult(str, Enum):
     """The result of one examination."""
 
     OK = "ok"
@@ -105,7 +105,7 @@ class Finding(NamedTuple):
     """The result of one check (``tony doctor``)."""
 
     what: str
-    verdict: Verdict
+    verdict: CheckResult
     detail: str = ""
     advice: str = ""  # what to do, and who
 

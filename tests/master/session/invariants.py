@@ -18,7 +18,7 @@ from tony_core.master.session.machine import SessionMachine
 from tony_core.master.session.records import HOLDS_CONTAINER, TERMINAL, Phase, TaskRecord, TaskState
 from tony_core.master.session.startup import may_start
 from tony_core.master.session.task_restart import is_old_attempt_stopping
-from tony_core.master.session.verdict import NODE_CAUSES
+from tony_core.master.session.verdict import UNUSABLE_CONTAINER_CAUSES
 from tony_core.protocol.messages import Ended
 from tony_core.schedulers import container_pool
 from tony_core.schedulers.container_pool import Container
@@ -101,7 +101,7 @@ class Rules:
         task = state.task_of(container_id)
         if task is None or task.state in TERMINAL or task.name in state.restarts.pending:
             return  # it is late
-        if message.cause in NODE_CAUSES and number == task.attempt:
+        if message.cause in UNUSABLE_CONTAINER_CAUSES and number == task.attempt:
             executor.broken = True
 
     def check_story_line(self, line: c.AddStoryLine) -> None:
@@ -226,15 +226,15 @@ class Rules:
     def may_be_pending(self, name: str) -> bool:
         """Whether an elastic role may want no more: later, no more at all, or others first."""
         state = self.machine.state
-        first = state.count((TaskState.REQUESTED,), state.released)
+        first = state.count((TaskState.REQUESTED,), state.waves)
         later = ("regrow", name) in state.deadlines
-        return later or is_ending_soon(state) or (name not in state.started and first > 0)
+        return later or is_ending_soon(state) or (name not in state.barrier_passed and first > 0)
 
     def check_progress(self) -> None:
         """Whatever is waited for was asked for, or has a deadline."""
         state = self.machine.state
         for task in state.tasks.values():
-            if task.role.name not in state.released:
+            if task.role.name not in state.waves:
                 continue
             if task.state is TaskState.PENDING:
                 if task.role.is_elastic and self.may_be_pending(task.role.name):
@@ -248,7 +248,7 @@ class Rules:
             elif task.state is TaskState.READY and may_start(state, task):
                 waits = (("start",), ("start", task.name))
                 assert any(key in state.deadlines for key in waits), f"{task.name}: never starts"
-        for name in state.released:
+        for name in state.waves:
             requested = sum(t.state is TaskState.REQUESTED for t in state.by_role[name])
             wanted = self.wanted.get(name, (0, 0))[1]
             assert requested == wanted, f"{name}: {requested} waited for, {wanted} asked for"
@@ -258,7 +258,7 @@ class Rules:
         state = self.machine.state
         for number, item in enumerate(self.job.group_dependencies):
             group = dict(self.job.groups)[item.group]
-            untracked = item.ignored and item.role in state.untracked
+            untracked = item.ignored and item.role in state.no_longer_awaited
             if not self.goes_on(group) and self.goes_on((item.role,)) and not untracked:
                 waits = ("group", str(number)) in state.deadlines
                 assert waits, f"{item.role}: for ever after {item.group}"
@@ -270,7 +270,9 @@ class Rules:
 
     def goes_on(self, roles: Iterable[str]) -> bool:
         """Whether a task of these is still waited for."""
-        return any(task.state in OPEN for name in roles for task in self.machine.state.inside(name))
+        return any(
+            task.state in OPEN for name in roles for task in self.machine.state.in_round(name)
+        )
 
     def check_nothing_is_left(self) -> None:
         """After the end no container is unaccounted for."""

@@ -29,7 +29,7 @@ from tony_core.job.spec import (
 )
 from tony_core.master.session import events as e
 from tony_core.master.session.records import Phase
-from tony_core.master.session.verdict import NODE_CAUSES
+from tony_core.master.session.verdict import UNUSABLE_CONTAINER_CAUSES
 from tony_core.protocol.messages import Ended, Reported, Stopped
 from tony_core.schedulers import container_pool
 from tony_core.schedulers.port import AppState
@@ -42,7 +42,7 @@ SLOW_S = 6.0  # in which the words that something has ended may come, and may no
 
 #: How a program ends that does not end by itself, in the words that the master knows.
 CAUSES = sorted(cause.value for cause in ExitCause if cause not in CONTAINER_CAUSES)
-CAUSES += [cause.value for cause in sorted(NODE_CAUSES)] * 3
+CAUSES += [cause.value for cause in sorted(UNUSABLE_CONTAINER_CAUSES)] * 3
 
 
 class Chance(Protocol):
@@ -127,7 +127,7 @@ def run_job(chance: Chance, on_story_line: Callable[[str], None] = lambda line: 
     gangs = job.mode is Mode.GANG
     bound = frozenset(x for x in ("worker", "ps") if gangs and chance.number(0, 1))
     ends_rest = chance.number(0, 1) == 1
-    world = World(job, settle_s=0.2, ends_rest=ends_rest, in_place=bound)
+    world = World(job, settle_s=0.2, ends_rest=ends_rest, address_bound=bound)
     world.on_story_line = on_story_line
     world.slow = chance.number(0, 5) == 0
     patient = chance.number(0, 3) == 0

@@ -330,7 +330,7 @@ def test_a_task_that_ended_before_its_round_began_is_taken_over_as_itself() -> N
     world = only(World(elastic(1, 2, sidecar), settle_s=0.2).begin(), 1)
     world.kill("board:0")  # which writes down what was asked for
     executor = world.executor("worker:0")
-    assert executor.phase == "ready" and "worker" not in world.machine.state.started
+    assert executor.phase == "ready" and "worker" not in world.machine.state.barrier_passed
     executor.phase = "ended"  # and its master dies before it hears so
     world.takeover().settle()
     assert world.state("worker:0") == "running" and world.state("worker:1") == "ready"

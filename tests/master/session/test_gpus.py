@@ -14,12 +14,12 @@ from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.session import commands as c
 from tony_core.master.session.deadlines import AVOIDED_S
 from tony_core.master.session.task_ends import avoid_node
-from tony_core.master.session.verdict import NODE_CAUSES
+from tony_core.master.session.verdict import UNUSABLE_CONTAINER_CAUSES
 from tony_core.schedulers.container_pool import ContainerRequest
 
 
 def test_every_cause_of_a_node_is_the_systems_fault() -> None:
-    assert {cause.fault for cause in NODE_CAUSES} == {Fault.SYSTEM}
+    assert {cause.fault for cause in UNUSABLE_CONTAINER_CAUSES} == {Fault.SYSTEM}
 
 
 def test_the_task_gets_another_container_elsewhere_and_the_others_keep_theirs() -> None:

@@ -89,7 +89,7 @@ class CountedList(list):  # type: ignore[type-arg]
         return list(self.looks.at(found)) if isinstance(at, slice) else found
 
 
-GROWS = ("tasks", "containers", "held", "done", "failures")
+GROWS = ("tasks", "containers", "held", "finished_tasks", "failures")
 KINDS: Dict[type, Any] = {dict: CountedDict, set: CountedSet, list: CountedList}
 
 
@@ -105,7 +105,7 @@ def watch(machine: SessionMachine, looks: Looks) -> SessionMachine:
     state = machine.state
     for name in GROWS:
         setattr(state, name, counted(getattr(state, name), looks))
-    state.elastic.outside = counted(state.elastic.outside, looks)
+    state.elastic.outside_round = counted(state.elastic.outside_round, looks)
     state.restarts.pending = counted(state.restarts.pending, looks)
     for name, tasks in state.by_role.items():
         state.by_role[name] = counted(tasks, looks)

@@ -21,10 +21,10 @@ RUN_S = 40.0  # longer than what may be "the same again"
 WORKER = frozenset({"worker"})
 
 
-def world_of(*roles: Any, in_place: FrozenSet[str] = frozenset(), **more: Any) -> World:
+def world_of(*roles: Any, address_bound: FrozenSet[str] = frozenset(), **more: Any) -> World:
     """A world whose programs run."""
     more.setdefault("master", MasterSpec(user_retries=1, infrastructure_retries=1))
-    world = World(job(*roles, **more), settle_s=0.2, in_place=in_place).begin().settle()
+    world = World(job(*roles, **more), settle_s=0.2, address_bound=address_bound).begin().settle()
     return world.after(RUN_S)
 
 
@@ -49,7 +49,7 @@ def prepared(commands: List[c.Command]) -> List[c.PrepareTask]:
 
 
 def test_a_task_restarts_in_its_container_and_no_other_executor_gets_a_message() -> None:
-    world = world_of(role("worker", 2, **TASK), role("ps", **PS), in_place=WORKER)
+    world = world_of(role("worker", 2, **TASK), role("ps", **PS), address_bound=WORKER)
     before = programs(world)
     executor = world.executor("worker:1")
     executor.phase = "ended"
@@ -105,7 +105,7 @@ def test_what_waits_for_it_waits_on() -> None:
 
 
 def test_an_untracked_role_is_restarted_too() -> None:
-    world = world_of(role("worker"), role("ps", 2, **PS, **TASK), in_place=frozenset({"ps"}))
+    world = world_of(role("worker"), role("ps", 2, **PS, **TASK), address_bound=frozenset({"ps"}))
     world.end("ps:1", 1).settle()
     assert (world.machine.state.session, world.running()) == (0, ["worker:0", "ps:0", "ps:1"])
 
@@ -202,7 +202,7 @@ def test_only_the_lost_container_is_replaced() -> None:
 
 
 def test_where_the_others_hold_its_address_a_lost_container_is_the_sessions_failure() -> None:
-    world = world_of(role("worker", 2, **TASK), in_place=WORKER)
+    world = world_of(role("worker", 2, **TASK), address_bound=WORKER)
     world.kill("worker:1").settle().after(1).settle()
     (text,) = world.story_texts("task-given-up")
     assert "its address is in the others' cluster spec" in text
@@ -210,20 +210,20 @@ def test_where_the_others_hold_its_address_a_lost_container_is_the_sessions_fail
 
 
 def test_so_is_one_that_is_lost_before_the_next_try() -> None:
-    world = world_of(role("worker", 2, **TASK), in_place=WORKER)
+    world = world_of(role("worker", 2, **TASK), address_bound=WORKER)
     fail_twice(world, "worker:1")
     world.kill("worker:1").settle().after(1).settle()
     assert world.machine.state.session == 1
 
 
-@pytest.mark.parametrize("in_place", [frozenset(), WORKER])
-def test_a_stolen_port_brings_new_ones_or_a_new_session(in_place: FrozenSet[str]) -> None:
-    world = world_of(role("worker", 2, **TASK), in_place=in_place)
+@pytest.mark.parametrize("address_bound", [frozenset(), WORKER])
+def test_a_stolen_port_brings_new_ones_or_a_new_session(address_bound: FrozenSet[str]) -> None:
+    world = world_of(role("worker", 2, **TASK), address_bound=address_bound)
     executor = world.executor("worker:1")
     ended = e.ExecutorReported(executor.container.id, Ended(0, 1, cause="address-in-use"))
     executor.phase = "ended"
     commands = prepared(world.feed(ended))
-    if in_place:
+    if address_bound:
         assert not commands and world.machine.state.phase is Phase.SETTLING
     else:
         assert [item.same_ports for item in commands] == [False]
@@ -341,9 +341,9 @@ def test_a_late_report_on_a_previous_program_decides_nothing() -> None:
     assert world.story_texts("task-again") and world.running() == ["worker:0", "worker:1"]
 
 
-@pytest.mark.parametrize("in_place", [frozenset(), WORKER])
-def test_a_next_master_knows_which_try_it_is(in_place: FrozenSet[str]) -> None:
-    world = world_of(role("worker", 2, **TASK, max_restarts=1), in_place=in_place)
+@pytest.mark.parametrize("address_bound", [frozenset(), WORKER])
+def test_a_next_master_knows_which_try_it_is(address_bound: FrozenSet[str]) -> None:
+    world = world_of(role("worker", 2, **TASK, max_restarts=1), address_bound=address_bound)
     world.end("worker:1", 1).settle().after(RUN_S)
     before = programs(world)
     world.takeover().settle()
@@ -353,9 +353,9 @@ def test_a_next_master_knows_which_try_it_is(in_place: FrozenSet[str]) -> None:
     assert world.story_texts("task-given-up"), "its one try is spent"
 
 
-@pytest.mark.parametrize("in_place", [frozenset(), WORKER])
-def test_a_next_master_starts_what_was_to_come_back(in_place: FrozenSet[str]) -> None:
-    world = world_of(role("worker", 2, **TASK), in_place=in_place)
+@pytest.mark.parametrize("address_bound", [frozenset(), WORKER])
+def test_a_next_master_starts_what_was_to_come_back(address_bound: FrozenSet[str]) -> None:
+    world = world_of(role("worker", 2, **TASK), address_bound=address_bound)
     before = programs(world)
     world.end("worker:1", 1)  # and the master dies before it has sent the task to the executor
     world.takeover().settle()
@@ -365,14 +365,14 @@ def test_a_next_master_starts_what_was_to_come_back(in_place: FrozenSet[str]) ->
     assert len(world.story_texts("task-again")) == 1, "charged once"
 
 
-@pytest.mark.parametrize("in_place", [frozenset(), WORKER])
+@pytest.mark.parametrize("address_bound", [frozenset(), WORKER])
 def test_only_the_task_that_does_not_return_to_a_next_master_is_lost(
-    in_place: FrozenSet[str],
+    address_bound: FrozenSet[str],
 ) -> None:
-    world = world_of(role("worker", 2, **TASK), in_place=in_place)
+    world = world_of(role("worker", 2, **TASK), address_bound=address_bound)
     world.executor("worker:1").gone = True
     world.takeover().settle().after(25).settle()
-    assert world.machine.state.session == (1 if in_place else 0)
+    assert world.machine.state.session == (1 if address_bound else 0)
     assert world.running() == ["worker:0", "worker:1"]
 
 

@@ -248,7 +248,7 @@ class World(Rules):
         for name in command.tasks:
             self.members[name] = command.members
             executor = self.executor(name)
-            if name.partition(":")[0] in self.machine.state.in_place:
+            if name.partition(":")[0] in self.machine.state.address_bound:
                 place = self.places.setdefault((name, command.session), executor.container.id)
                 assert place == executor.container.id, f"{name} is not where the others know it"
             number = (command.session, command.restart)

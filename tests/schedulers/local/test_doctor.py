@@ -21,9 +21,9 @@ from tony_core.job.spec import Job, Local, Network, Runtime
 from tony_core.schedulers.local import doctor, home, host_checks
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.local.ledger import Ledger
-from tony_core.schedulers.port import Finding, Verdict
+from tony_core.schedulers.port import CheckResult, Finding
 
-OK, NOTE, WRONG, SKIPPED = Verdict.OK, Verdict.NOTE, Verdict.WRONG, Verdict.SKIPPED
+OK, NOTE, WRONG, SKIPPED = CheckResult.OK, CheckResult.NOTE, CheckResult.WRONG, CheckResult.SKIPPED
 
 
 def text_of(finding: Finding) -> str:
@@ -92,7 +92,9 @@ def test_nothing_in_the_environment_is_wrong() -> None:
         ({"LANG": "en_US.ISO-8859-1"}, NOTE, "C.UTF-8"),
     ],
 )
-def test_a_variable_that_breaks_things(env: Dict[str, str], verdict: Verdict, words: str) -> None:
+def test_a_variable_that_breaks_things(
+    env: Dict[str, str], verdict: CheckResult, words: str
+) -> None:
     (found,) = host_checks.check_environment(env)
     assert found.verdict is verdict
     assert words in text_of(found)
@@ -110,7 +112,7 @@ def test_limits() -> None:
         argv = [sys.executable, "-c", code, checkout, str(files)]
         return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
-    assert "Verdict.WRONG" in look(256)
+    assert "CheckResult.WRONG" in look(256)
     assert "ulimit -n 1024 (it is 256)" in look(256)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most == resource.RLIM_INFINITY or most >= 2048:
@@ -321,7 +323,7 @@ FINAL = "<property><name>tony.local.memory</name><value>4g</value><final>true</f
         (None, NOTE, "there is no "),
     ],
 )
-def test_the_sites_file(tmp_path: Path, text: str | None, verdict: Verdict, words: str) -> None:
+def test_the_sites_file(tmp_path: Path, text: str | None, verdict: CheckResult, words: str) -> None:
     if text is not None:
         (tmp_path / "tony-site.xml").write_text(text)
     found = site({"TONY_CONF_DIR": str(tmp_path), "PATH": "/bin"})

@@ -9,7 +9,7 @@ restart is immediate; those that follow back off until a budget heals.
 
 The same role failing by its own fault with the same code and last line of stderr within 30 s of
 its start, twice running, is not tried again: a third time would be no different. What says nothing
-about the program (``verdict.is_telling``) is never compared.
+about the program (``verdict.is_comparable``) is never compared.
 
 A task that is restarted within its session has a budget of its own (``tony.<role>.max-restarts``),
 which pays for every failure and does not heal; its delays and the rule on the same failure are
@@ -48,20 +48,20 @@ class Budgets:
     def __init__(self, user_limit: int, system_limit: int) -> None:
         self.user_limit = user_limit
         self.system_limit = system_limit
-        self.heals = 0  # how often either became whole again
-        self.restore({})
+        self.times_restored = 0  # how often either budget was
+        self.load({})
 
-    def restore(self, data: Mapping[str, Any]) -> None:
+    def load(self, data: Mapping[str, Any]) -> None:
         """Take over what the journal says."""
         self.user_used = int(data.get("user_used", 0))
         self.system_used = int(data.get("system_used", 0))
         self.restarts_in_row = int(data.get("restarts_in_row", 0))
         #: The best progress (or step) of the sessions before, and the best of this session.
-        self.furthest: Optional[float] = data.get("furthest")
-        self.reached: Optional[float] = data.get("reached")
+        self.best_progress_before: Optional[float] = data.get("furthest")
+        self.best_progress: Optional[float] = data.get("reached")
         #: The same two of checkpoints, by their step.
-        self.furthest_saved: Optional[int] = data.get("furthest_saved")
-        self.saved: Optional[int] = data.get("saved")
+        self.best_checkpoint_before: Optional[int] = data.get("furthest_saved")
+        self.best_checkpoint: Optional[int] = data.get("saved")
         self.last_signature = parse_signature(data.get("last_quick"))
 
     @property
@@ -74,34 +74,37 @@ class Budgets:
         """Restarts that the system's failures still have."""
         return self.system_limit - self.system_used
 
-    def progressed(self, value: float) -> bool:
-        """Keep how far the program is; return whether that healed the user's budget."""
-        if self.reached is None or value > self.reached:
-            self.reached = value
-        return value > (self.furthest or 0.0) and self._heal()
+    def note_progress(self, value: float) -> bool:
+        """Keep how far the program is; return whether that restored the user's budget."""
+        if self.best_progress is None or value > self.best_progress:
+            self.best_progress = value
+        return value > (self.best_progress_before or 0.0) and self._restore_user_budget()
 
-    def saved_checkpoint(self, step: int) -> bool:
-        """Keep a saved checkpoint; return whether that healed the user's budget."""
-        if self.saved is None or step > self.saved:
-            self.saved = step
-        return (self.furthest_saved is None or step > self.furthest_saved) and self._heal()
+    def note_checkpoint(self, step: int) -> bool:
+        """Keep a saved checkpoint; return whether that restored the user's budget."""
+        if self.best_checkpoint is None or step > self.best_checkpoint:
+            self.best_checkpoint = step
+        return (
+            self.best_checkpoint_before is None or step > self.best_checkpoint_before
+        ) and self._restore_user_budget()
 
-    def _heal(self) -> bool:
-        healed = self.user_used > 0
-        if healed:
-            self.heals += 1
+    def _restore_user_budget(self) -> bool:
+        """Restore the user's budget; return whether any of it was used."""
+        restored = self.user_used > 0
+        if restored:
+            self.times_restored += 1
             self.user_used = 0
             self.restarts_in_row = 0
             self.last_signature = None
-        return healed
+        return restored
 
-    def healthy(self) -> bool:
-        """Restore the system's budget after ten healthy minutes; return whether it had to heal."""
-        healed = self.system_used > 0
-        self.heals += healed
+    def restore_system_budget(self) -> bool:
+        """Restore the system's budget; return whether any of it was used."""
+        restored = self.system_used > 0
+        self.times_restored += restored
         self.system_used = 0
         self.restarts_in_row = 0
-        return healed
+        return restored
 
     def repeats_last(self, failure: Optional[FailureSignature]) -> bool:
         """Keep a session's failure; return whether it repeats the one before."""
@@ -118,11 +121,15 @@ class Budgets:
             if self.system_left <= 0:
                 return False
             self.system_used += 1
-        if self.reached is not None:
-            self.furthest = max(self.reached, self.furthest or self.reached)
-        if self.saved is not None:
-            self.furthest_saved = max(self.saved, self.furthest_saved or self.saved)
-        self.reached = self.saved = None
+        if self.best_progress is not None:
+            self.best_progress_before = max(
+                self.best_progress, self.best_progress_before or self.best_progress
+            )
+        if self.best_checkpoint is not None:
+            self.best_checkpoint_before = max(
+                self.best_checkpoint, self.best_checkpoint_before or self.best_checkpoint
+            )
+        self.best_progress = self.best_checkpoint = None
         return True
 
     def backoff(self, jitter: float) -> float:
@@ -136,9 +143,9 @@ class Budgets:
             "user_used": self.user_used,
             "system_used": self.system_used,
             "restarts_in_row": self.restarts_in_row,
-            "furthest": self.furthest,
-            "reached": self.reached,
-            "furthest_saved": self.furthest_saved,
-            "saved": self.saved,
+            "furthest": self.best_progress_before,
+            "reached": self.best_progress,
+            "furthest_saved": self.best_checkpoint_before,
+            "saved": self.best_checkpoint,
             "last_quick": list(self.last_signature) if self.last_signature else None,
         }

@@ -53,7 +53,7 @@ def begin_chief_grace(state: State) -> None:
         return
     state.chief_done = True
     # Not retired: TensorBoard stands beside the chief until the job's end.
-    state.done.update(task.name for task in state.by_role["chief"])
+    state.finished_tasks.update(task.name for task in state.by_role["chief"])
     state.add_line(StoryKind.CHIEF_DONE, "the chief has succeeded: the job ends", Level.DECISION)
     state.restarts.cancelled = True
     grace = state.job.timeouts.chief_grace_s
@@ -91,7 +91,9 @@ def _watch_groups(state: State) -> None:
         roles = dict(state.job.groups).get(item.group, ())
         if (Deadline.GROUP, str(number)) in state.deadlines or not roles:
             continue
-        if item.role not in state.by_role or (item.ignored and item.role in state.untracked):
+        if item.role not in state.by_role or (
+            item.ignored and item.role in state.no_longer_awaited
+        ):
             continue
         if state.count(OPEN, roles) or not state.count(OPEN, (item.role,)):
             continue
@@ -104,11 +106,11 @@ def time_out_dependency(state: State, pending: PendingDeadline) -> None:
     item = state.job.group_dependencies[int(pending.name)]
     state.unhandled.completion_changed = True
     if item.ignored:
-        state.untracked.add(item.role)
+        state.no_longer_awaited.add(item.role)
         text = f"{item.role} is no longer waited for ({pending.setting} passed)"
         state.add_line(StoryKind.UNTRACKED, f"{text}; a failure of it still counts", Level.DECISION)
         return
-    for task in state.inside(item.role):
+    for task in state.in_round(item.role):
         if task.state in TERMINAL:
             continue
         if state.chief_done:

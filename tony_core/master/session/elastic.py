@@ -51,7 +51,7 @@ from tony_core.master.session.reconcile import count_held, is_below_minimum
 from tony_core.master.session.records import ContainerState, Failure, Phase, TaskRecord, TaskState
 from tony_core.master.session.shutdown import stop_container, stop_session
 from tony_core.master.session.state import PREPARED, State
-from tony_core.master.session.verdict import NODE_CAUSES, describe, fault_of
+from tony_core.master.session.verdict import UNUSABLE_CONTAINER_CAUSES, describe, fault_of
 
 S = TaskState
 LEAST_PAUSE_S = 1.0
@@ -74,16 +74,16 @@ def elastic_pause(state: State) -> float:
 
 def exclude_from_round(state: State, task: TaskRecord) -> None:
     """Take a task out of the round."""
-    state.elastic.outside.add(task.name)
+    state.elastic.outside_round.add(task.name)
     state.round_counts[task.role.name][task.state] -= 1
 
 
 def include_all_in_round(state: State) -> None:
     """Count every task as in the round: a session begins."""
-    for name in state.elastic.outside:
+    for name in state.elastic.outside_round:
         task = state.tasks[name]
         state.round_counts[task.role.name][task.state] += 1
-    state.elastic.outside.clear()
+    state.elastic.outside_round.clear()
     state.elastic.growth_stopped = False
 
 
@@ -99,7 +99,7 @@ def is_on_its_way(state: State, roles: List[str]) -> bool:
 def close_gaps(state: State) -> None:
     """Make the tasks with a live container the first of their role, before a session begins."""
     for name in elastic_roles(state.job):
-        tasks = [task for task in state.by_role[name] if task.name not in state.done]
+        tasks = [task for task in state.by_role[name] if task.name not in state.finished_tasks]
         rank = {ContainerState.LIVE: 0, ContainerState.LAUNCHED: 1}
         keyed = [
             (rank.get(record.state, 2) if record else 2, task.index, record and record.id)
@@ -165,7 +165,7 @@ def request_more(state: State, name: str) -> bool:
     requested = state.counts[name][S.REQUESTED]
     if not state.counts[name][S.PENDING] or (Deadline.ALLOCATION_RETRY,) in state.deadlines:
         return False  # the whole gang is asked for together
-    if is_below_minimum(state, name) and name not in state.started:
+    if is_below_minimum(state, name) and name not in state.barrier_passed:
         number = role.least - count_held(state, name) - requested
     elif (Deadline.REGROW, name) in state.deadlines or is_ending_soon(state):
         number = 0
@@ -188,7 +188,7 @@ def is_ending_soon(state: State) -> bool:
 
 def regrow(state: State, pending: PendingDeadline) -> None:
     """Request again what was lost: the delay is over."""
-    if pending.name in state.released:
+    if pending.name in state.waves:
         request_more(state, pending.name)
 
 
@@ -217,7 +217,7 @@ def release_outside(state: State, task: TaskRecord) -> None:
 def registered_outside(state: State) -> List[TaskRecord]:
     """Tasks outside the round whose executors have registered."""
     out = []
-    for name in state.elastic.outside:
+    for name in state.elastic.outside_round:
         record = state.container_of(state.tasks[name])
         if record is not None and record.state is ContainerState.LIVE:
             out.append(state.tasks[name])
@@ -235,8 +235,8 @@ def schedule_growth(state: State) -> None:
     """Set when a round with the executors that wait outside begins."""
     if state.phase is not Phase.ACTIVE or is_ending_soon(state):
         return
-    start = state.elastic.barrier_passed + state.job.timeouts.elastic_interval_s
-    coming = any(_is_coming(state, state.tasks[name]) for name in state.elastic.outside)
+    start = state.elastic.last_barrier_at + state.job.timeouts.elastic_interval_s
+    coming = any(_is_coming(state, state.tasks[name]) for name in state.elastic.outside_round)
     if (Deadline.GROWTH,) not in state.deadlines:
         state.elastic.growing_since = state.now
     pause = elastic_pause(state)
@@ -252,9 +252,9 @@ def grow(state: State, pending: PendingDeadline) -> None:
     came = registered_outside(state)
     sizes: Dict[str, List[int]] = {}
     for name in elastic_roles(state.job):
-        now = len(state.inside(name))
+        now = len(state.in_round(name))
         new = sum(task.role.name == name for task in came)
-        if name in state.started and new:
+        if name in state.barrier_passed and new:
             sizes[name] = [now, now + new]
     if sizes:
         text = ", ".join(f"{name} grows from {a} to {b}" for name, (a, b) in sizes.items())
@@ -263,7 +263,7 @@ def grow(state: State, pending: PendingDeadline) -> None:
 
 def should_stop_growing(state: State) -> bool:
     """Whether tasks still wait outside of a job that comes to its end."""
-    waits = bool(state.elastic.outside) and not state.elastic.growth_stopped
+    waits = bool(state.elastic.outside_round) and not state.elastic.growth_stopped
     return waits and is_ending_soon(state)
 
 
@@ -272,7 +272,7 @@ def stop_growing(state: State) -> None:
     state.elastic.growth_stopped = True
     state.deadlines.cancel_kinds(Deadline.GROWTH, Deadline.REGROW)
     has_held = False
-    for name in sorted(state.elastic.outside):
+    for name in sorted(state.elastic.outside_round):
         task = state.tasks[name]
         record = state.container_of(task)
         if record is not None:
@@ -313,12 +313,12 @@ def _is_lost(state: State, task: TaskRecord) -> bool:
     record = state.container_of(task)
     if record is None or record.state is ContainerState.STOPPING:
         return True
-    return task.state is S.FAILED and task.cause in NODE_CAUSES
+    return task.state is S.FAILED and task.cause in UNUSABLE_CONTAINER_CAUSES
 
 
 def _count_left(state: State, role: str) -> int:
     """How many tasks of a role can go on."""
-    if role not in state.released:
+    if role not in state.waves:
         return state.job.role(role).instances
     return sum(not _is_lost(state, task) for task in state.by_role[role])
 
@@ -326,7 +326,7 @@ def _count_left(state: State, role: str) -> int:
 def shrink(state: State, cause: Failure) -> None:
     """Go on with those that are left, and ask for others meanwhile."""
     for name in elastic_roles(state.job):
-        before = state.inside(name)
+        before = state.in_round(name)
         gone = [task for task in before if _is_lost(state, task)]
         if gone:
             _schedule_regrow(state, name)

@@ -9,7 +9,7 @@ and :meth:`~SessionMachine.next_deadline` says when the next one is due. The she
 and feeds their results back as events. So a thousand failures can be tried in a second.
 
 A *job* is a row of *sessions*. A session is one gang over one cluster spec: its waves are
-released in the order of their dependencies (:mod:`.startup`), its programs run until all tracked
+begun in the order of their dependencies (:mod:`.startup`), its programs run until all tracked
 tasks have succeeded (:mod:`.completion`) or the first fatal failure (:mod:`.task_ends`); then it
 settles, the root cause is named, a budget pays, the programs are ended and the next session
 begins (:mod:`.session_restart`); or the job ends (:mod:`.shutdown`). Roles that others depend on,
@@ -183,7 +183,7 @@ RULES: Tuple[Rule, ...] = (
     Rule((P.ADOPTING,), takeover.may_begin_job, session_restart.begin_job),
     Rule((P.ADOPTING,), takeover.is_registration_over, takeover.stop_unregistered),
     Rule((P.ADOPTING,), takeover.may_resume, takeover.resume_session),
-    Rule((P.ACTIVE,), startup.is_wave_due, startup.release_wave),
+    Rule((P.ACTIVE,), startup.is_wave_due, startup.begin_wave),
     Rule((P.ACTIVE,), elastic.should_stop_growing, elastic.stop_growing),
     Rule((P.ACTIVE,), lambda state: state.chief_succeeded, completion.begin_chief_grace),
     Rule((P.ACTIVE,), lambda state: state.restarts.cancelled, completion.cancel_task_restarts),
@@ -226,7 +226,7 @@ DEADLINES: Mapping[str, Callable[[State, PendingDeadline], None]] = {
     D.STOP: shutdown.give_up_container,
     D.END: shutdown.leave_containers,
     D.AVOIDED: task_ends.readmit_node,
-    D.HEALTHY: session_restart.heal_budget,
+    D.HEALTHY: session_restart.restore_system_budget,
 }
 
 
@@ -239,9 +239,9 @@ class SessionMachine:
         settle_s: float = 3.0,
         jitter: Callable[[], float] = lambda: 0.5,
         ends_rest: bool = False,
-        in_place: FrozenSet[str] = frozenset(),
+        address_bound: FrozenSet[str] = frozenset(),
     ) -> None:
-        self.state = State(job, settle_s, jitter, ends_rest, in_place)
+        self.state = State(job, settle_s, jitter, ends_rest, address_bound)
 
     def handle(self, event: Event, now: float) -> List[Command]:
         """Take in what happened at this time; return what is to be done."""
@@ -299,12 +299,12 @@ def check_tasks(state: State) -> None:
         if task.container and task.container in state.held:
             other = bound.setdefault(task.container, task.name)
             assert other == task.name, f"{task.container} belongs to {other} and {task.name}"
-        assert task.state in TERMINAL or task.name not in state.done
+        assert task.state in TERMINAL or task.name not in state.finished_tasks
     for name in state.restarts.pending:
         assert state.tasks[name].state is S.PENDING, f"{name} restarts, and is not pending"
     for role in state.by_role:
         counted = {each: count for each, count in state.round_counts[role].items() if count}
-        inside = Counter(task.state for task in state.inside(role))
+        inside = Counter(task.state for task in state.in_round(role))
         assert counted == inside, f"{role}: miscounted"
         everywhere = {each: count for each, count in state.counts[role].items() if count}
         assert everywhere == Counter(task.state for task in state.by_role[role]), role
@@ -346,7 +346,9 @@ def check_deadlines(state: State) -> None:
     for task in state.tasks.values():
         if task.state is S.LAUNCHED:
             waits = (D.REGISTRATION, task.name) in state.deadlines
-            waits = waits or (task.name in state.elastic.outside and (D.GROWTH,) in state.deadlines)
+            waits = waits or (
+                task.name in state.elastic.outside_round and (D.GROWTH,) in state.deadlines
+            )
             assert waits, f"{task.name}: no deadline"
         if task.state is S.REGISTERED:
             assert (D.READY, task.name) in state.deadlines, f"{task.name}: no deadline"
@@ -362,7 +364,9 @@ def _holds_half(state: State) -> bool:
     """Whether some of a gang is there, and some that it needs is still asked for."""
     if state.job.mode is not Mode.GANG:
         return False
-    roles = [role for wave in set(state.released.values()) for role in state.gang_roles(wave)]
-    gang = [task for name in roles if name not in state.started for task in state.by_role[name]]
+    roles = [role for wave in set(state.waves.values()) for role in state.gang_roles(wave)]
+    gang = [
+        task for name in roles if name not in state.barrier_passed for task in state.by_role[name]
+    ]
     missing = any(t.state is S.REQUESTED and startup.is_required(state, t.role.name) for t in gang)
     return missing and any(task.state in HOLDS_CONTAINER for task in gang)

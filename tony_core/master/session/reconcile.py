@@ -55,21 +55,21 @@ def _journal_key(state: State) -> Tuple[Any, ...]:
     """What a next master acts upon; cheap, since it is looked at after every step."""
     if state.phase is Phase.ADOPTING:
         # The rest is as the previous attempt wrote it, until all executors have registered.
-        return (state.restarts.running, state.budgets.heals)
+        return (state.restarts.running, state.budgets.times_restored)
     return (
         state.session,
         state.outcome,
         state.phase is Phase.BACKOFF,  # the failed session has ended, and is paid for
         state.elastic.regrouping,
         state.chief_done,
-        len(state.started),
-        len(state.retired),
-        len(state.untracked),
+        len(state.barrier_passed),
+        len(state.finished_roles),
+        len(state.no_longer_awaited),
         # Where no barrier is passed, nothing else shows that programs may run.
-        len(state.released) if state.job.mode is Mode.FCFS else 0,
+        len(state.waves) if state.job.mode is Mode.FCFS else 0,
         state.restarts.begun,
         state.restarts.running,
-        state.budgets.heals,
+        state.budgets.times_restored,
     )
 
 
@@ -80,12 +80,12 @@ def journal_record(state: State) -> Mapping[str, Any]:
         "elapsed_s": state.now - (state.began if state.began is not None else state.now),
         "budgets": state.budgets.to_json(),
         "parameters": state.parameters,
-        "released": dict(state.released),
-        "started": sorted(state.started),
-        "outside": sorted(state.elastic.outside),
+        "released": dict(state.waves),
+        "started": sorted(state.barrier_passed),
+        "outside": sorted(state.elastic.outside_round),
         "regrouping": state.elastic.regrouping,
-        "done": sorted(state.done),
-        "untracked": sorted(state.untracked),
+        "done": sorted(state.finished_tasks),
+        "untracked": sorted(state.no_longer_awaited),
         "returning": sorted(state.restarts.pending),
         "alone": _restarts_to_json(state),
         "chief_done": state.chief_done,
@@ -168,9 +168,9 @@ def _build_request(state: State, role: Role, count: int) -> ContainerRequest:
 def _is_gang_request(state: State, role: Role) -> bool:
     """Whether a role's containers are requested with the rest of the gang, or not at all."""
     if role.is_elastic:
-        return is_below_minimum(state, role.name) and role.name not in state.started
+        return is_below_minimum(state, role.name) and role.name not in state.barrier_passed
     whole = state.job.mode is Mode.GANG and role.tracking is not Tracking.SIDECAR
-    return whole and role.name not in state.started  # else a single task restarts
+    return whole and role.name not in state.barrier_passed  # else a single task restarts
 
 
 def _differs(state: State, last: Optional[ContainerRequest], new: ContainerRequest) -> bool:

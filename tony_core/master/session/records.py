@@ -5,7 +5,7 @@ A task's way::
     pending -> requested -> allocated -> launched -> registered -> ready -> running
                                                              \\-> succeeded | failed | killed | lost
 
-*pending*: its wave is not released. *requested*: the scheduler was asked for a container.
+*pending*: its wave has not begun. *requested*: the scheduler was asked for a container.
 *allocated*: there is one. *launched*: our executor was started in it. *registered*: the
 executor has. *ready*: the working folder stands, the ports are held; it waits for the
 barrier. *running*: the program runs. The four ends are final within a session; a new
@@ -292,12 +292,12 @@ class ElasticRounds:
     """Which tasks take part in the round, and when it grows (see :mod:`.elastic`)."""
 
     def __init__(self) -> None:
-        self.outside: Set[str] = set()  # tasks that are not in this round
+        self.outside_round: Set[str] = set()  # tasks that are not in this round
         self.regrouping = False  # programs are ended for a round, not for a failure
         self.losses: Dict[str, int] = {}  # role -> how many of its containers went away lately
         self.lost_at: Dict[str, float] = {}
         self.barrier_since: Dict[int, float] = {}  # wave -> since when it waits for more
-        self.barrier_passed = 0.0  # when the session's last barrier was passed
+        self.last_barrier_at = 0.0  # when the session's last barrier was passed
         self.growing_since = 0.0  # since when executors outside wait for others
         self.growth_stopped = False  # the job comes to its end: it does not grow any more
 

@@ -99,20 +99,20 @@ def start_session(state: State, number: int) -> None:
     state.session = number
     state.move_phase(Phase.ACTIVE)
     state.failures.clear()
-    state.started.clear()
-    state.untracked.clear()
+    state.barrier_passed.clear()
+    state.no_longer_awaited.clear()
     include_all_in_round(state)
     close_gaps(state)
     state.allocation_tries = 0
     chief = state.job.chief
-    if chief is None or f"{chief[0]}:{chief[1]}" not in state.done:
+    if chief is None or f"{chief[0]}:{chief[1]}" not in state.finished_tasks:
         state.result = ""  # a result counts in the session that reported it
     state.deadlines.cancel_kinds(
         Deadline.GROUP, Deadline.CHIEF_GRACE, Deadline.ELASTIC_BARRIER, Deadline.GROWTH
     )
     state.deadlines.cancel(Deadline.START)
     for task in state.tasks.values():
-        if task.name in state.done or _survives_restart(state, task):
+        if task.name in state.finished_tasks or _survives_restart(state, task):
             continue
         state.deadlines.cancel(Deadline.START, task.name)
         state.deadlines.cancel(Deadline.TASK_RESTART, task.name)
@@ -122,11 +122,11 @@ def start_session(state: State, number: int) -> None:
             task.progress = task.step = None
         if task.state is not S.PENDING:
             state.move(task, S.PENDING)
-        state.released.pop(task.role.name, None)
+        state.waves.pop(task.role.name, None)
     state.elastic.regrouping = False
     state.add_line(StoryKind.SESSION_STARTED, f"session {number} begins", Level.DECISION)
     # The last task that the job waited for may have succeeded meanwhile.
-    state.unhandled.completion_changed = bool(state.done)
+    state.unhandled.completion_changed = bool(state.finished_tasks)
 
 
 def _forget_session(state: State, task: TaskRecord) -> None:
@@ -144,7 +144,7 @@ def _survives_restart(state: State, task: TaskRecord) -> bool:
     """Whether a task is a sidecar that goes on over a warm restart."""
     if not task.is_sidecar or state.is_fresh:
         return False
-    return state.session > 0 and task.role.name in state.released
+    return state.session > 0 and task.role.name in state.waves
 
 
 # ------------------------------------------------------------------ a session fails
@@ -221,9 +221,9 @@ def schedule_next_session(state: State) -> None:
         start_session(state, state.session + 1)
 
 
-def heal_budget(state: State, pending: PendingDeadline) -> None:
+def restore_system_budget(state: State, pending: PendingDeadline) -> None:
     """Restore the system's budget: ten healthy minutes have passed."""
-    if state.budgets.healthy():
+    if state.budgets.restore_system_budget():
         left = state.budgets.system_left
         text = f"ten healthy minutes: TonY restored the retries for system failures ({left} left)"
         state.add_line(StoryKind.BUDGET_HEALED, text)

@@ -34,7 +34,7 @@ from tony_core.master.session.records import (
     TaskState,
 )
 from tony_core.master.session.state import State
-from tony_core.master.session.verdict import NODE_CAUSES
+from tony_core.master.session.verdict import UNUSABLE_CONTAINER_CAUSES
 from tony_core.schedulers.container_pool import ShutdownRequested
 from tony_core.schedulers.port import AppState
 
@@ -116,11 +116,11 @@ def stop_session(state: State, reason: str, grace_s: float, fresh: bool) -> None
         task = state.tasks[record.task] if record.task else None
         if task is None or task.container != record.id:
             stop_container(state, record, 0.0, "not needed any more")
-        elif task.state is S.FAILED and task.cause in NODE_CAUSES:
+        elif task.state is S.FAILED and task.cause in UNUSABLE_CONTAINER_CAUSES:
             stop_container(state, record, 0.0, f"its node is avoided ({task.cause})")
         elif fresh:
             stop_container(state, record, grace_s, "a fresh session")
-        elif task.is_sidecar or task.name in state.done:
+        elif task.is_sidecar or task.name in state.finished_tasks:
             continue
         elif record.state is ContainerState.LIVE:
             stop_program(state, record, grace_s, reason)

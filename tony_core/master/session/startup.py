@@ -1,6 +1,6 @@
-"""From a released wave to running programs: containers, executors, the barrier.
+"""From the begin of a wave to running programs: containers, executors, the barrier.
 
-A *wave* is the set of roles released by the same event: at the start those that depend on
+A *wave* is the set of roles that the same event lets begin: at the start those that depend on
 nothing, later those whose last dependency has succeeded. In ``GANG`` mode the tracked and
 untracked tasks of a wave start together, once all of them are ready; sidecars, and every
 task in ``FCFS`` mode, start as soon as they are ready themselves.
@@ -65,12 +65,12 @@ S = TaskState
 
 
 def _due_roles(state: State) -> List[str]:
-    if len(state.released) == len(state.job.roles):
+    if len(state.waves) == len(state.job.roles):
         return []
     return [
         role.name
         for role in state.job.roles
-        if role.name not in state.released
+        if role.name not in state.waves
         and all(state.has_succeeded(name) for name in role.depends_on)
     ]
 
@@ -80,17 +80,17 @@ def is_wave_due(state: State) -> bool:
     return bool(_due_roles(state))
 
 
-def release_wave(state: State) -> None:
-    """Release every role whose dependencies have succeeded, as one wave."""
-    wave = max(state.released.values(), default=-1) + 1
+def begin_wave(state: State) -> None:
+    """Request containers for the roles whose dependencies have succeeded, as one wave."""
+    wave = max(state.waves.values(), default=-1) + 1
     fresh = _due_roles(state)
     for name in fresh:
-        state.released[name] = wave
+        state.waves[name] = wave
         acquire_containers(state, name)
     wanted = [name for name in fresh if state.round_counts[name][S.REQUESTED]]
     if wanted:
         text = "asking for " + _describe_requests(state, wanted)
-        state.add_line(StoryKind.STAGE_RELEASED, text, roles=wanted)
+        state.add_line(StoryKind.WAVE_BEGUN, text, roles=wanted)
     watch_allocation(state)
 
 
@@ -109,7 +109,7 @@ def acquire_containers(state: State, name: str) -> None:
     """Acquire containers for a role's pending tasks; an elastic role's as far as it may."""
     elastic = state.job.role(name).is_elastic
     for task in state.by_role[name]:
-        if task.state is not S.PENDING or task.name in state.done:
+        if task.state is not S.PENDING or task.name in state.finished_tasks:
             continue
         if task.name in state.restarts.pending:
             continue  # its own deadline starts its next attempt
@@ -188,10 +188,10 @@ def launch_executors(state: State) -> None:
 
 def request_elastic_rest(state: State) -> None:
     """Request more for the elastic roles, once the minimum of each is there."""
-    gang = [name for name in state.released if name not in state.started]
+    gang = [name for name in state.waves if name not in state.barrier_passed]
     if any(state.round_counts[name][S.REQUESTED] and is_required(state, name) for name in gang):
         return
-    for name in state.released:
+    for name in state.waves:
         if state.job.role(name).is_elastic:
             request_more(state, name)
 
@@ -208,8 +208,8 @@ def _count_gang_containers(state: State) -> Tuple[int, int]:
     """How many containers the gangs that have not started lack, and hold."""
     missing = held = 0
     if state.job.mode is Mode.GANG:
-        for name in state.released:
-            if name in state.started or state.job.role(name).tracking is Tracking.SIDECAR:
+        for name in state.waves:
+            if name in state.barrier_passed or state.job.role(name).tracking is Tracking.SIDECAR:
                 continue
             counts = state.round_counts[name]
             missing += counts[S.REQUESTED] if is_required(state, name) else 0
@@ -233,8 +233,8 @@ def watch_allocation(state: State) -> None:
 def release_incomplete_gang(state: State, pending: PendingDeadline) -> None:
     """Release the incomplete gang and retry later: the allocation deadline expired."""
     missing: Dict[str, str] = {}
-    for name in state.released:
-        if name in state.started or state.job.role(name).tracking is Tracking.SIDECAR:
+    for name in state.waves:
+        if name in state.barrier_passed or state.job.role(name).tracking is Tracking.SIDECAR:
             continue
         total = len(state.by_role[name])
         wanted = state.round_counts[name][S.REQUESTED]
@@ -267,7 +267,7 @@ def release_incomplete_gang(state: State, pending: PendingDeadline) -> None:
 
 def retry_allocation(state: State, pending: PendingDeadline) -> None:
     """Request the whole gang again."""
-    for name in state.released:
+    for name in state.waves:
         acquire_containers(state, name)
     watch_allocation(state)
 
@@ -297,7 +297,7 @@ def prepare_registered(state: State) -> None:
         task = state.task_of(record.id)
         if task is None:
             continue
-        if task.name in state.elastic.outside:
+        if task.name in state.elastic.outside_round:
             schedule_growth(state)
         elif task.state is S.LAUNCHED and (state.phase is Phase.ACTIVE or task.is_sidecar):
             _prepare(state, take_lowest_index(state, task), record)
@@ -343,18 +343,20 @@ def start_ready_tasks(state: State) -> None:
     """Start ready tasks that need not wait, and each gang that is ready as a whole."""
     while state.unhandled.ready:
         task = state.unhandled.ready.popleft()
-        if task.name in state.elastic.outside:
+        if task.name in state.elastic.outside_round:
             schedule_growth(state)
         elif may_start(state, task):
             start_tasks(state, [task])
         else:
-            check_barrier(state, state.released[task.role.name])
+            check_barrier(state, state.waves[task.role.name])
 
 
 def may_start(state: State, task: TaskRecord) -> bool:
     """Whether a ready task need not wait (any more)."""
     by_itself = task.is_sidecar or state.job.mode is Mode.FCFS
-    return by_itself or (task.role.name in state.started and task.name not in state.elastic.outside)
+    return by_itself or (
+        task.role.name in state.barrier_passed and task.name not in state.elastic.outside_round
+    )
 
 
 def start_without_rest(state: State, pending: PendingDeadline) -> None:
@@ -365,7 +367,7 @@ def start_without_rest(state: State, pending: PendingDeadline) -> None:
 def check_barrier(state: State, wave: int, late: bool = False) -> None:
     """Start a wave's gang once all of it is ready."""
     roles = state.gang_roles(wave)
-    if state.phase is not Phase.ACTIVE or not roles or roles[0] in state.started:
+    if state.phase is not Phase.ACTIVE or not roles or roles[0] in state.barrier_passed:
         return
     whole = all(state.round_counts[name][S.READY] == len(state.by_role[name]) for name in roles)
     if not whole and not _is_complete_enough(state, wave, roles, late):
@@ -374,14 +376,14 @@ def check_barrier(state: State, wave: int, late: bool = False) -> None:
         for task in state.by_role[name][state.count_leading(name, READY) :]:
             exclude_from_round(state, task)
     state.deadlines.cancel(Deadline.ELASTIC_BARRIER, str(wave))
-    state.started.update(roles)
-    state.elastic.barrier_passed = state.now
+    state.barrier_passed.update(roles)
+    state.elastic.last_barrier_at = state.now
     for name in roles:
-        role, size = state.job.role(name), len(state.inside(name))
+        role, size = state.job.role(name), len(state.in_round(name))
         if role.is_elastic:
             text = f"{size} of {role.least}..{role.instances} {name} begin"
             state.add_line(StoryKind.ELASTIC, text, Level.DECISION, role=name, size=size)
-    start_tasks(state, [task for name in roles for task in state.inside(name)])
+    start_tasks(state, [task for name in roles for task in state.in_round(name)])
     if registered_outside(state):
         schedule_growth(state)
 
@@ -446,7 +448,7 @@ def _become_running(
     task.started = state.now
     state.deadlines.cancel(Deadline.START, task.name)
     state.move(task, S.RUNNING)
-    if not task.is_sidecar and not state.count((S.READY,), state.started):
+    if not task.is_sidecar and not state.count((S.READY,), state.barrier_passed):
         state.deadlines.cancel(Deadline.START)
     if state.budgets.system_used and (Deadline.HEALTHY,) not in state.deadlines:
         state.set_deadline(Deadline.HEALTHY, HEALTHY_S)

@@ -81,10 +81,10 @@ class State:
         settle_s: float,
         jitter: Callable[[], float],
         ends_rest: bool,
-        in_place: FrozenSet[str],
+        address_bound: FrozenSet[str],
     ) -> None:
         self.job = job
-        self.in_place = in_place  # roles whose tasks cannot move to another address
+        self.address_bound = address_bound  # roles whose tasks cannot move to another address
         self.settle_s = settle_s
         self.ends_rest = ends_rest  # as in the port's PoolInfo
         self.jitter = jitter
@@ -110,11 +110,15 @@ class State:
 
         # the session
         self.session = -1
-        self.released: Dict[str, int] = {}  # role -> the wave it was released in
-        self.started: Set[str] = set()  # roles whose barrier was passed in this session
-        self.done: Set[str] = set()  # tasks that never run again
-        self.retired: Set[str] = set()  # roles that others depend on, and that have succeeded
-        self.untracked: Set[str] = set()  # tracked roles that this session no longer waits for
+        self.waves: Dict[str, int] = {}  # role -> its wave, once that has begun
+        self.barrier_passed: Set[str] = set()  # roles whose barrier was passed in this session
+        self.finished_tasks: Set[str] = set()  # tasks that never run again
+        self.finished_roles: Set[str] = (
+            set()
+        )  # roles that others depend on, and that have succeeded
+        self.no_longer_awaited: Set[str] = (
+            set()
+        )  # tracked roles that this session no longer waits for
         self.chief_succeeded = False  # in an active session; see .completion
         self.chief_done = False
         self.failures: List[Failure] = []
@@ -215,7 +219,7 @@ class State:
             raise InvalidTransition(task.name, old, new, task.story)
         role = task.role.name
         counted = [self.counts[role]]
-        if task.name not in self.elastic.outside:
+        if task.name not in self.elastic.outside_round:
             counted.append(self.round_counts[role])
         for count in counted:
             count[old] -= 1
@@ -296,10 +300,10 @@ class State:
         self._leading[(role, states)] = at
         return at
 
-    def inside(self, role: str) -> List[TaskRecord]:
+    def in_round(self, role: str) -> List[TaskRecord]:
         """Its tasks that take part in this round: all, unless the role is elastic."""
         tasks = self.by_role[role]
-        outside = self.elastic.outside
+        outside = self.elastic.outside_round
         return [task for task in tasks if task.name not in outside] if outside else tasks
 
     def count(self, states: Iterable[TaskState], roles: Iterable[str]) -> int:
@@ -314,22 +318,22 @@ class State:
     def tracked_roles(self) -> List[str]:
         """The roles that the job waits for."""
         tracked = (role.name for role in self.job.roles if role.tracking is Tracking.TRACKED)
-        return [name for name in tracked if name not in self.untracked]
+        return [name for name in tracked if name not in self.no_longer_awaited]
 
     def gang_roles(self, wave: int) -> List[str]:
         """The roles that wait for each other: those of a wave that are no sidecars."""
         return [
             role.name
             for role in self.job.roles
-            if self.released.get(role.name) == wave and role.tracking is not Tracking.SIDECAR
+            if self.waves.get(role.name) == wave and role.tracking is not Tracking.SIDECAR
         ]
 
     def gang_of(self, task: TaskRecord) -> Tuple[str, ...]:
         """Those that pass the barrier together with it, or did before."""
         if task.is_sidecar or self.job.mode is Mode.FCFS:
             return (task.name,)
-        roles = self.gang_roles(self.released[task.role.name])
-        return tuple(each.name for name in roles for each in self.inside(name))
+        roles = self.gang_roles(self.waves[task.role.name])
+        return tuple(each.name for name in roles for each in self.in_round(name))
 
     def members(self, also: Optional[TaskRecord] = None) -> Tuple[Member, ...]:
         """The cluster spec: every gang task that has its ports, in the job's order."""
@@ -337,8 +341,8 @@ class State:
         for task in self._addressed(also):
             if not task.ports or not task.container:
                 continue
-            gone = task.name in self.done or task.session != self.session
-            gone = gone or task.name in self.elastic.outside
+            gone = task.name in self.finished_tasks or task.session != self.session
+            gone = gone or task.name in self.elastic.outside_round
             if gone and task is not also:
                 continue
             node = self.containers[task.container].container.node

@@ -92,7 +92,7 @@ def note_inherited(state: State, event: ContainersInherited) -> None:
         text = str(journal.get("diagnostics", ""))
         state.request_end(AppState(str(outcome)), text, 0.0)
         return
-    if not state.released:
+    if not state.waves:
         # Whatever runs there began after the last record was written: its reports would look like
         # those of the programs that this session starts now.
         _discard_inherited(state, "its session was only beginning")
@@ -112,31 +112,31 @@ def _discard_inherited(state: State, reason: str) -> None:
 def _restore(state: State, journal: Mapping[str, Any]) -> None:
     """Restore the state that the journal holds."""
     state.session = int(journal["session"])
-    state.budgets.restore(journal.get("budgets", {}))
+    state.budgets.load(journal.get("budgets", {}))
     state.parameters = journal.get("parameters")
     state.chief_done = bool(journal.get("chief_done"))
     state.result = str(journal.get("result") or "")
     state.root_cause = dict(journal.get("root", {}))
     roles = {role.name for role in state.job.roles}
-    state.released = {
+    state.waves = {
         str(name): int(wave)
         for name, wave in dict(journal.get("released", {})).items()
         if name in roles
     }
-    state.started = {name for name in journal.get("started", ()) if name in roles}
-    state.untracked = {name for name in journal.get("untracked", ()) if name in roles}
+    state.barrier_passed = {name for name in journal.get("started", ()) if name in roles}
+    state.no_longer_awaited = {name for name in journal.get("untracked", ()) if name in roles}
     for task in state.tasks.values():
         task.session = state.session
     for name in journal.get("outside", ()):
         if name in state.tasks:
             exclude_from_round(state, state.tasks[name])
     state.elastic.regrouping = bool(journal.get("regrouping"))
-    state.elastic.barrier_passed = state.now
+    state.elastic.last_barrier_at = state.now
     restore_restarts(state, journal)
     for name in journal.get("done", ()):
         if name in state.tasks:
             state.move(state.tasks[name], S.SUCCEEDED, "before the takeover")
-            state.done.add(name)
+            state.finished_tasks.add(name)
 
 
 # ------------------------------------------------------------------ executors register
@@ -161,7 +161,7 @@ def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
     fits = (
         task is not None
         and task.state is S.PENDING
-        and task.role.name in state.released
+        and task.role.name in state.waves
         and task.container is None
         and (message.session == state.session or task.is_sidecar)
     )
@@ -179,11 +179,11 @@ def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
         # It may also have ended before it was ever started: that passes no barrier.
         ran = message.phase == "running" or message.ran_s > 0.0
         if message.phase != "ready" and ran and state.job.mode is not Mode.FCFS:
-            state.started.add(task.role.name)
+            state.barrier_passed.add(task.role.name)
     elif task is not None and fits and message.phase in _BETWEEN and task.name in restarting:
         _bind_task(task, record, message)  # its next attempt goes there
     elif message.task and message.phase != "idle":
-        if message.task not in state.done:
+        if message.task not in state.finished_tasks:
             state.takeover.awaited_ends.add(record.id)
         stop_container(state, record, 0.0, "its task is done, or of another session")
 
@@ -251,7 +251,8 @@ def _may_hide_program(state: State, record: ContainerRecord) -> bool:
         return False
     name = record.container.role
     return any(
-        role in state.released and (role not in state.started or state.by_role[role][0].is_sidecar)
+        role in state.waves
+        and (role not in state.barrier_passed or state.by_role[role][0].is_sidecar)
         for role in ([name] if name in state.by_role else state.by_role)
     )
 
@@ -268,7 +269,11 @@ def resume_session(state: State) -> None:
     """Go on with the session: acquire containers for tasks that no executor reported."""
     state.move_phase(Phase.ACTIVE)
     state.unhandled.ended_tasks.clear()  # they are found among all
-    ended = [t for t in state.tasks.values() if t.state in TERMINAL and t.name not in state.done]
+    ended = [
+        t
+        for t in state.tasks.values()
+        if t.state in TERMINAL and t.name not in state.finished_tasks
+    ]
     spare: IdleExecutors = {}
     for record in state.held.values():
         if record.state is ContainerState.LIVE and record.task is None:
@@ -328,7 +333,7 @@ def _start_what_is_ready(state: State) -> None:
     request_elastic_rest(state)
     if registered_outside(state):
         schedule_growth(state)
-    for wave in sorted(set(state.released.values())):
+    for wave in sorted(set(state.waves.values())):
         check_barrier(state, wave)
     _start_ready(state)
     state.unhandled.completion_changed = True
@@ -337,7 +342,7 @@ def _start_what_is_ready(state: State) -> None:
 def _has_index_gaps(state: State) -> bool:
     """Whether a task that is ready has one before it whose executor did not register."""
     for name in elastic_roles(state.job):
-        if name in state.released and name not in state.started:
+        if name in state.waves and name not in state.barrier_passed:
             ready = [task.state is S.READY for task in state.by_role[name]]
             if True in ready[state.count_leading(name, READY) :]:
                 return True
@@ -351,7 +356,7 @@ def _resume_round(state: State, spare: IdleExecutors) -> None:
             if task.state is S.PENDING:
                 _assign_idle_executor(state, task, spare)
     for task in state.tasks.values():
-        if task.is_sidecar and task.state is S.PENDING and task.role.name in state.released:
+        if task.is_sidecar and task.state is S.PENDING and task.role.name in state.waves:
             acquire_container(state, task)  # sidecars go on over a round
     begin_round(state, "the round that the previous attempt began", 0.0)
     _start_ready_sidecars(state)
@@ -377,18 +382,18 @@ def _bind_idle_executor(task: TaskRecord, spare: IdleExecutors, *roles: str) -> 
 def _acquire_missing(state: State, spare: IdleExecutors) -> List[Tuple[TaskRecord, Failure]]:
     """Acquire containers for tasks that no executor reported; return those that were lost."""
     lost: List[Tuple[TaskRecord, Failure]] = []
-    for name in list(state.released):
+    for name in list(state.waves):
         for task in state.by_role[name]:
             if task.state in TERMINAL or task.state in HOLDS_CONTAINER:
                 continue
-            if task.name in state.elastic.outside:
+            if task.name in state.elastic.outside_round:
                 _assign_idle_executor(state, task, spare)
                 continue
-            bound = name in state.in_place and task.container is None
+            bound = name in state.address_bound and task.container is None
             if task.name in state.restarts.pending and not bound:
                 schedule_restart(state, task)
                 continue
-            if name in state.started and not task.is_sidecar:
+            if name in state.barrier_passed and not task.is_sidecar:
                 task.cause = ExitCause.NOT_TAKEN_OVER
                 task.message = "its executor did not register after the master's end"
                 failure = failure_of(state, task)
@@ -419,7 +424,7 @@ def _start_ready(state: State) -> None:
     for task in state.tasks.values():
         if task.state is S.READY and may_start(state, task):
             single = task.is_sidecar or state.job.mode is Mode.FCFS or task.restarts > 0
-            key = (task.name,) if single else ("", str(state.released[task.role.name]))
+            key = (task.name,) if single else ("", str(state.waves[task.role.name]))
             gangs.setdefault(key, []).append(task)
     for tasks in gangs.values():
         start_tasks(state, tasks)

@@ -32,15 +32,15 @@ from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.startup import may_start
 from tony_core.master.session.state import State
 from tony_core.master.session.task_restart import is_bound_to_container, try_task_restart
-from tony_core.master.session.verdict import NODE_CAUSES, describe_end, fault_of
+from tony_core.master.session.verdict import UNUSABLE_CONTAINER_CAUSES, describe_end, fault_of
 from tony_core.protocol.messages import Ended, Reported, Stopped
 from tony_core.schedulers.container_pool import Completed
 from tony_core.schedulers.port import AppState
 
 S = TaskState
 JUDGING = (Phase.ACTIVE, Phase.SETTLING)
-#: Another container there would fare no better.
-_NODE_FAILURES = (ExitCause.LOST, ExitCause.DISKS, ExitCause.LAUNCH)
+#: Ends of containers after which another on the same node would fare no better.
+_AVOID_NODE_CAUSES = (ExitCause.LOST, ExitCause.DISKS, ExitCause.LAUNCH)
 
 # ------------------------------------------------------------------ reports of executors
 
@@ -66,9 +66,9 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
     elif message.cause == ExitCause.STOPPED and (asked or state.phase not in JUDGING):
         state.move(task, S.KILLED, "ended by the master")
     else:
-        outside = task.name in state.elastic.outside
+        outside = task.name in state.elastic.outside_round
         state.move(task, S.FAILED, describe_end(failure_of(state, task)), quiet=outside)
-    if message.cause in NODE_CAUSES and record is not None:
+    if message.cause in UNUSABLE_CONTAINER_CAUSES and record is not None:
         avoid_node(state, record.container.node)
         if record.state is ContainerState.CLEANUP:
             stop_container(state, record, 0.0, f"its node is avoided ({message.cause})")
@@ -152,11 +152,11 @@ def note_reported(state: State, container_id: str, message: Reported) -> None:
         state.result = message.result
     # One measure only: progress where the program reports it, else the step.
     value = message.progress if state.progress_seen else message.step
-    healed = value is not None and state.budgets.progressed(float(value))
+    healed = value is not None and state.budgets.note_progress(float(value))
     if message.saved is not None:
         if task.saved is None or message.saved > task.saved:
             task.saved, task.last_signature = message.saved, None
-        healed = state.budgets.saved_checkpoint(message.saved) or healed
+        healed = state.budgets.note_checkpoint(message.saved) or healed
     if healed:
         text = (
             "the program got further than any session before: TonY restored its retries"
@@ -191,12 +191,12 @@ def note_completed(state: State, event: Completed) -> None:
     state.unhandled.ended_containers.append(record)
     # One that the previous attempt left may have registered with that.
     unregistered = before is ContainerState.LAUNCHED and not record.inherited
-    if event.cause in _NODE_FAILURES or (event.cause is ExitCause.EXITED and unregistered):
+    if event.cause in _AVOID_NODE_CAUSES or (event.cause is ExitCause.EXITED and unregistered):
         avoid_node(state, record.container.node)
     task = state.tasks[record.task] if record.task else None
     if task is None or task.container != record.id:
         return
-    outside = task.name in state.elastic.outside
+    outside = task.name in state.elastic.outside_round
     if task.state in HOLDS_CONTAINER and before is ContainerState.STOPPING:
         state.move(task, S.KILLED, "ended by the master", quiet=outside)
         if outside:
@@ -227,7 +227,7 @@ def give_up_task(state: State, task: TaskRecord, cause: str, message: str) -> No
     """Count a task as lost by the master's own clock."""
     task.cause = cause
     task.message = message
-    state.move(task, S.LOST, message, quiet=task.name in state.elastic.outside)
+    state.move(task, S.LOST, message, quiet=task.name in state.elastic.outside_round)
     state.unhandled.ended_tasks.append(task)
 
 
@@ -263,7 +263,7 @@ def give_up_unstarted(state: State, pending: PendingDeadline) -> None:
         task
         for task in ([state.tasks[pending.name]] if pending.name else state.tasks.values())
         if task.state is S.READY
-        and task.name not in state.elastic.outside
+        and task.name not in state.elastic.outside_round
         and (pending.name or (may_start(state, task) and not _has_own_deadline(state, task)))
     ]
     for task in late:
@@ -308,7 +308,7 @@ def judge_end(state: State, task: TaskRecord) -> None:
     """Judge what the end of a task means while its session goes on, or settles."""
     if task.state is S.SUCCEEDED:
         _succeeded(state, task)
-    elif task.name in state.elastic.outside:
+    elif task.name in state.elastic.outside_round:
         _ended_outside(state, task)
     elif task.state in (S.FAILED, S.LOST):
         _failed(state, task)
@@ -319,8 +319,8 @@ def _succeeded(state: State, task: TaskRecord) -> None:
     if state.job.mode is Mode.FCFS and not task.is_sidecar:
         _retire(state, task)
     if name in state.dependents and state.has_succeeded(name):
-        state.retired.add(name)
-        for peer in state.inside(name):
+        state.finished_roles.add(name)
+        for peer in state.in_round(name):
             _retire(state, peer)
     if name == "chief" and state.phase is Phase.ACTIVE:
         state.chief_succeeded = state.has_succeeded(name)
@@ -328,7 +328,7 @@ def _succeeded(state: State, task: TaskRecord) -> None:
 
 def _retire(state: State, task: TaskRecord) -> None:
     """Stop the container of a task that never runs again in this job."""
-    state.done.add(task.name)
+    state.finished_tasks.add(task.name)
     record = state.container_of(task)
     if record is not None:
         grace = state.job.timeouts.kill_grace_s
@@ -367,11 +367,11 @@ def is_fatal(state: State, task: TaskRecord) -> bool:
     role = task.role
     if role.stop_on_failure or role.tracking is Tracking.UNTRACKED:
         return True
-    if role.name in state.untracked:
+    if role.name in state.no_longer_awaited:
         return True
     if state.job.fail_on_worker_failure or role.name in state.dependents:
         return True
-    if state.job.mode is Mode.GANG and role.name not in state.started:
+    if state.job.mode is Mode.GANG and role.name not in state.barrier_passed:
         return True  # the gang cannot start without it
     if state.job.chief == (role.name, task.index) or role.name == "chief":
         return True

@@ -21,8 +21,8 @@ not tried again either. A sidecar's is ignored.
 *Where.* In its container, while that and its executor live: with the same ports, so that what its
 peers know of it stays true, and not before the executor has seen the last descendant of the old
 program go. Else in another container, that is requested by itself. Where its peers hold its address
-(``in_place``, which the framework decides) another container would make their spec untrue, and the
-failure is the session's.
+(``address_bound``, which the framework decides) another container would make their spec untrue, and
+the failure is the session's.
 
 *Fencing.* Each program of a task has a number: the session, and how often the task was started
 again in it. Executors send it with every message, and a report of another attempt is late. A
@@ -48,8 +48,8 @@ from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.startup import acquire_container
 from tony_core.master.session.state import State
 from tony_core.master.session.verdict import (
-    NODE_CAUSES,
     PORT_TAKEN,
+    UNUSABLE_CONTAINER_CAUSES,
     fault_of,
     signature_of,
     why_no_retry,
@@ -57,7 +57,7 @@ from tony_core.master.session.verdict import (
 
 S = TaskState
 #: A container in which an unknown program may run, or in which none could run again.
-_UNUSABLE_AFTER: FrozenSet[str] = NODE_CAUSES | {ExitCause.START_TIMEOUT}
+_NO_REUSE_CAUSES: FrozenSet[str] = UNUSABLE_CONTAINER_CAUSES | {ExitCause.START_TIMEOUT}
 _SIDECARS = (Phase.ACTIVE, Phase.SETTLING, Phase.CLEANUP, Phase.BACKOFF)
 
 
@@ -67,7 +67,7 @@ def try_task_restart(state: State, task: TaskRecord, failure: Failure) -> bool:
         return False
     same = _repeats_early_failure(state, task, failure)
     stays = _may_stay(state, task)
-    bound = task.role.name in state.in_place
+    bound = task.role.name in state.address_bound
     if task.restarts >= task.role.max_restarts:
         why = f"tony.{task.role.name}.max-restarts"
     elif same:
@@ -90,7 +90,7 @@ def try_task_restart(state: State, task: TaskRecord, failure: Failure) -> bool:
 
 def _is_restartable(state: State, task: TaskRecord) -> bool:
     """Whether its role, the session and the time allow it."""
-    begun = task.is_sidecar or state.job.mode is Mode.FCFS or task.role.name in state.started
+    begun = task.is_sidecar or state.job.mode is Mode.FCFS or task.role.name in state.barrier_passed
     return task.role.has_task_restart and begun and may_restart(state, task)
 
 
@@ -119,7 +119,7 @@ def _may_stay(state: State, task: TaskRecord) -> bool:
     return (
         record is not None
         and record.state is ContainerState.LIVE
-        and task.cause not in _UNUSABLE_AFTER
+        and task.cause not in _NO_REUSE_CAUSES
     )
 
 
@@ -190,7 +190,7 @@ def start_next_attempt(state: State, pending: PendingDeadline) -> None:
 
 def is_bound_to_container(state: State, task: TaskRecord) -> bool:
     """Whether its next attempt is possible in its present container only."""
-    return task.name in state.restarts.pending and task.role.name in state.in_place
+    return task.name in state.restarts.pending and task.role.name in state.address_bound
 
 
 def restore_restarts(state: State, journal: Mapping[str, Any]) -> None:

@@ -32,8 +32,8 @@ EARLY_FAILURE_S = 30.0
 _WITH_EXIT_CODE = (ExitCause.EXITED, ExitCause.ABORTED)
 PORT_TAKEN = ExitCause.ADDRESS_IN_USE
 
-#: Another program in the same container would fare no better.
-NODE_CAUSES = frozenset((ExitCause.GPUS,))
+#: Ends of programs after which another in the same container would fare no better.
+UNUSABLE_CONTAINER_CAUSES = frozenset((ExitCause.GPUS,))
 
 #: After these no container anywhere would fare better: why there is no restart.
 NO_RETRY_CAUSES: Mapping[Optional[ExitCause], str] = {
@@ -76,7 +76,7 @@ def root_cause(failures: Sequence[Failure]) -> Failure:
     return min(failures, key=lambda failure: (_rank(failure), failure.at))
 
 
-def is_telling(failure: Failure) -> bool:
+def is_comparable(failure: Failure) -> bool:
     """Whether the same failure once more means that a third time would be no different.
 
     A signal from outside says nothing about the program, and so does a crash without a last line.
@@ -91,7 +91,7 @@ def is_telling(failure: Failure) -> bool:
 
 def signature_of(failure: Failure) -> Optional[FailureSignature]:
     """A failure so soon after its start that it may be compared with the next."""
-    if failure.ran_s is None or failure.ran_s > EARLY_FAILURE_S or not is_telling(failure):
+    if failure.ran_s is None or failure.ran_s > EARLY_FAILURE_S or not is_comparable(failure):
         return None
     last = failure.stderr_tail[-1] if failure.stderr_tail else ""
     return (failure.role, failure.exit_code, last)

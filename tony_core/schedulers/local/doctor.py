@@ -19,7 +19,7 @@ from tony_core.schedulers.local import capacity, home, host_checks, processes
 from tony_core.schedulers.local.applications import find_interpreter
 from tony_core.schedulers.local.images import Engine
 from tony_core.schedulers.local.ledger import Ledger
-from tony_core.schedulers.port import AppState, Finding, Scheduler, SchedulerError, Verdict
+from tony_core.schedulers.port import AppState, CheckResult, Finding, Scheduler, SchedulerError
 
 PYTHON_S = 20.0
 TENSORBOARD_S = 2.0
@@ -55,14 +55,14 @@ def examine(
     yield _tensorboard(env)
     yield _engine(env)
     if stage is None:
-        yield Finding("staging", Verdict.SKIPPED, "nothing is written without the probe")
-        yield Finding("a container", Verdict.SKIPPED, "nothing is started without the probe")
+        yield Finding("staging", CheckResult.SKIPPED, "nothing is written without the probe")
+        yield Finding("a container", CheckResult.SKIPPED, "nothing is started without the probe")
         return
     advice = "set TONY_HOME to a folder that you can write"
     staging = _checked("staging", advice, lambda: host_checks.try_files(home.make_folder(root)))
     yield staging
-    if Verdict.WRONG in (state.verdict, python.verdict, staging.verdict):
-        yield Finding("a container", Verdict.SKIPPED, "what it needs is wrong")
+    if CheckResult.WRONG in (state.verdict, python.verdict, staging.verdict):
+        yield Finding("a container", CheckResult.SKIPPED, "what it needs is wrong")
     else:
         yield probe(scheduler, root, job, stage)
 
@@ -73,7 +73,7 @@ def _checked(what: str, advice: str, check: Callable[[], Finding]) -> Finding:
         return check()
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return Finding(what, Verdict.WRONG, f"{where}{error.strerror or error}", advice)
+        return Finding(what, CheckResult.WRONG, f"{where}{error.strerror or error}", advice)
 
 
 def _python(job: Job) -> Finding:
@@ -81,15 +81,15 @@ def _python(job: Job) -> Finding:
     path = find_interpreter(job)
     if path is None:
         detail = f"there is no {job.runtime.python} on the PATH"
-        return Finding(what, Verdict.WRONG, detail, advice)
+        return Finding(what, CheckResult.WRONG, detail, advice)
     code, version = _run([path, "-I", "-S", "-c", _VERSION], PYTHON_S)
     numbers = [int(part) for part in version.split(".") if part.isdigit()]
     if code is None:
-        return Finding(what, Verdict.WRONG, f"{path} does not run: {version}", advice)
+        return Finding(what, CheckResult.WRONG, f"{path} does not run: {version}", advice)
     if code or numbers < [3, 9]:
         detail = f"{path} is {version or 'no Python'}; 3.9 or newer is needed"
-        return Finding(what, Verdict.WRONG, detail, advice)
-    return Finding(what, Verdict.OK, f"{path} {version}")
+        return Finding(what, CheckResult.WRONG, detail, advice)
+    return Finding(what, CheckResult.OK, f"{path} {version}")
 
 
 def _memory(job: Job, root: str) -> Finding:
@@ -100,22 +100,24 @@ def _memory(job: Job, root: str) -> Finding:
     detail = f"{memory} MB of memory{vcores}" + (f"; {held} MB held by jobs now" if held else "")
     if memory > there:
         detail = f"tony.local.memory is {memory} MB, and this machine has {there} MB"
-        return Finding("to hand out", Verdict.WRONG, detail, f"set it to {there} MB or less")
-    return Finding("to hand out", Verdict.OK, detail)
+        return Finding("to hand out", CheckResult.WRONG, detail, f"set it to {there} MB or less")
+    return Finding("to hand out", CheckResult.OK, detail)
 
 
 def _gpus(job: Job) -> Finding:
     try:
         found = capacity.gpu_ids(job.local.gpus, job.local.nvidia_smi)
     except SchedulerError as error:
-        return Finding("GPUs", Verdict.WRONG, str(error), "look at the driver")
+        return Finding("GPUs", CheckResult.WRONG, str(error), "look at the driver")
     devices = capacity.gpu_count()
     if devices and not found:
         detail = f"{devices} devices, and no nvidia-smi that shows them"
-        return Finding("GPUs", Verdict.NOTE, detail, "install nvidia-smi, or set tony.local.gpus")
+        return Finding(
+            "GPUs", CheckResult.NOTE, detail, "install nvidia-smi, or set tony.local.gpus"
+        )
     if job.local.gpus is not None and len(found) < job.local.gpus:
         detail = f"tony.local.gpus is {job.local.gpus}, and nvidia-smi shows {len(found)}"
-        return Finding("GPUs", Verdict.WRONG, detail, "set tony.local.gpus to what is there")
+        return Finding("GPUs", CheckResult.WRONG, detail, "set tony.local.gpus to what is there")
     program = capacity.nvidia_smi(job.local.nvidia_smi)
     if program and found:
         code, detail = _run([program, *_ON_GPUS], capacity.NVIDIA_SMI_S)
@@ -123,44 +125,44 @@ def _gpus(job: Job) -> Finding:
         if code == 0 and busy:
             pids = ", ".join(sorted({line.partition(",")[2].strip() for line in busy}))
             detail = f"{len(found)}, and processes run on them already: {pids}"
-            return Finding("GPUs", Verdict.NOTE, detail, "end them if they were left behind")
-    return Finding("GPUs", Verdict.OK, f"{len(found)}")
+            return Finding("GPUs", CheckResult.NOTE, detail, "end them if they were left behind")
+    return Finding("GPUs", CheckResult.OK, f"{len(found)}")
 
 
 def _tensorboard(env: Mapping[str, str]) -> Finding:
     what, program = "TensorBoard", shutil.which("tensorboard", path=env.get("PATH"))
     if program is None:
         advice = "a job that has it in its own environment shows it all the same"
-        return Finding(what, Verdict.NOTE, "there is none on the PATH", advice)
+        return Finding(what, CheckResult.NOTE, "there is none on the PATH", advice)
     try:
         with open(program, "rb") as stream:
             first = stream.readline(400).decode("utf-8", "replace")
     except OSError as error:
         advice = "make it readable or reinstall it"
-        return Finding(what, Verdict.NOTE, f"{program}: {error.strerror}", advice)
+        return Finding(what, CheckResult.NOTE, f"{program}: {error.strerror}", advice)
     python = first[2:].split() if first.startswith("#!") else []
     if python and not os.path.exists(python[0]):
         advice = "reinstall tensorboard in its environment"
-        return Finding(what, Verdict.WRONG, f"{program} has no interpreter", advice)
+        return Finding(what, CheckResult.WRONG, f"{program} has no interpreter", advice)
     if not any("python" in os.path.basename(word) for word in python):
         detail = f"{program} is no script of Python's and cannot be looked into"
-        return Finding(what, Verdict.NOTE, detail, f"see whether {program} --version answers")
+        return Finding(what, CheckResult.NOTE, detail, f"see whether {program} --version answers")
     began = time.monotonic()
     code, detail = _run([*python, "-c", _TENSORFLOW], TENSORBOARD_S, env)
     took = time.monotonic() - began
     if code is None:
         advice = "it will be some time after a job's beginning until it shows anything"
-        return Finding(what, Verdict.NOTE, f"{program}: slow to import ({detail})", advice)
+        return Finding(what, CheckResult.NOTE, f"{program}: slow to import ({detail})", advice)
     words = detail.split()
     if code != 0 or len(words) != 2:
         last = (detail.splitlines() or ["no output"])[-1]
         advice = "reinstall tensorboard in its environment"
-        return Finding(what, Verdict.WRONG, f"{program} cannot be imported: {last}", advice)
+        return Finding(what, CheckResult.WRONG, f"{program} cannot be imported: {last}", advice)
     found = f"{program} {words[1]}, imported in {took:.1f} s"
     if words[0] == "with":
         advice = "an environment without TensorFlow starts it in a fraction of the time"
-        return Finding(what, Verdict.NOTE, f"{found}, with TensorFlow, which it loads", advice)
-    return Finding(what, Verdict.OK, found)
+        return Finding(what, CheckResult.NOTE, f"{found}, with TensorFlow, which it loads", advice)
+    return Finding(what, CheckResult.OK, found)
 
 
 def _engine(env: Mapping[str, str]) -> Finding:
@@ -168,8 +170,8 @@ def _engine(env: Mapping[str, str]) -> Finding:
         found = Engine.find(env)
     except SchedulerError as error:
         advice = "only jobs with tony.docker.enabled need one"
-        return Finding("images", Verdict.NOTE, str(error), advice)
-    return Finding("images", Verdict.OK, f"by {found.program}")
+        return Finding("images", CheckResult.NOTE, str(error), advice)
+    return Finding("images", CheckResult.OK, f"by {found.program}")
 
 
 def _run(
@@ -227,14 +229,14 @@ def probe(scheduler: Scheduler, root: str, job: Job, stage: Stage) -> Finding:
         if not status.state.ended:
             detail = f"the probe has not ended within {PROBE_S:g} s ({status.state.value})"
             return Finding(
-                what, Verdict.WRONG, detail, "jobs of yours may hold this machine's memory"
+                what, CheckResult.WRONG, detail, "jobs of yours may hold this machine's memory"
             )
         if status.state is not AppState.SUCCEEDED:
             detail = status.diagnostics or home.tail(folder.master_log(1, "stderr"))
-            return Finding(what, Verdict.WRONG, detail.replace("\n", " / "), advice)
-        return Finding(what, Verdict.OK, f"started, ran and ended within {took:.1f} s")
+            return Finding(what, CheckResult.WRONG, detail.replace("\n", " / "), advice)
+        return Finding(what, CheckResult.OK, f"started, ran and ended within {took:.1f} s")
     except (OSError, SchedulerError) as error:
-        return Finding(what, Verdict.WRONG, str(error), advice)
+        return Finding(what, CheckResult.WRONG, str(error), advice)
     finally:
         try:
             scheduler.kill(app_id, "the probe is over")

@@ -20,7 +20,7 @@ from typing import List, Mapping, Optional, Tuple
 from tony_core.job.spec import Job
 from tony_core.loopback import loopback_address
 from tony_core.schedulers.local import home
-from tony_core.schedulers.port import Finding, Verdict
+from tony_core.schedulers.port import CheckResult, Finding
 
 LITTLE_MB = 1024
 NEEDED_MB = 32  # by one job that keeps nothing: our own code, its folder, logs and history
@@ -39,16 +39,16 @@ def check_environment(env: Mapping[str, str]) -> List[Finding]:
     """Variables that break programs, or make them slow."""
     found: List[Finding] = []
 
-    def add(name: str, verdict: Verdict, detail: str, advice: str) -> None:
+    def add(name: str, verdict: CheckResult, detail: str, advice: str) -> None:
         found.append(Finding(name, verdict, detail, advice))
 
     for name in ("PYTHONHOME", "PYTHONPATH"):
         if env.get(name):
             detail = f"{env[name]}: tony and our own code run without it, and jobs do not get it"
-            add(name, Verdict.NOTE, detail, "give it with --shell_env if a program needs it")
+            add(name, CheckResult.NOTE, detail, "give it with --shell_env if a program needs it")
     if env.get("PYTHONDONTWRITEBYTECODE"):
         detail = "is set here: Python compiles tony again at each start"
-        add("PYTHONDONTWRITEBYTECODE", Verdict.NOTE, detail, "unset it in this shell")
+        add("PYTHONDONTWRITEBYTECODE", CheckResult.NOTE, detail, "unset it in this shell")
     proxies = [name for name in _PROXIES if env.get(name)]
     if proxies:
         listed = (env.get("no_proxy") or env.get("NO_PROXY") or "").split(",")
@@ -56,12 +56,12 @@ def check_environment(env: Mapping[str, str]) -> List[Finding]:
         if "*" not in free and not {"localhost", _loopback()} <= free:
             detail = f"{proxies[0]} is set, and requests to this machine go through it"
             advice = f"export no_proxy=localhost,{_loopback()} (and what else is near)"
-            add("proxy", Verdict.WRONG, detail, advice)
+            add("proxy", CheckResult.WRONG, detail, advice)
     locale = env.get("LC_ALL") or env.get("LC_CTYPE") or env.get("LANG") or ""
     if locale and "utf" not in locale.lower():
         detail = f"{locale} is not UTF-8; programs may fail to write what is not ASCII"
-        add("locale", Verdict.NOTE, detail, "export LANG=C.UTF-8")
-    return found or [Finding("environment", Verdict.OK, "nothing in it that breaks jobs")]
+        add("locale", CheckResult.NOTE, detail, "export LANG=C.UTF-8")
+    return found or [Finding("environment", CheckResult.OK, "nothing in it that breaks jobs")]
 
 
 def check_limits() -> Finding:
@@ -76,8 +76,10 @@ def check_limits() -> Finding:
     if low:
         detail = "too few files or processes at a time for a job of some tasks"
         advice = "or more: " + ", ".join(low) + "; or ask who runs this machine"
-        return Finding("limits", Verdict.WRONG, detail, advice)
-    return Finding("limits", Verdict.OK, f"{_count(files)} files, {_count(processes)} processes")
+        return Finding("limits", CheckResult.WRONG, detail, advice)
+    return Finding(
+        "limits", CheckResult.OK, f"{_count(files)} files, {_count(processes)} processes"
+    )
 
 
 def _count(limit: int) -> str:
@@ -101,7 +103,7 @@ def check_folder(
     what: str,
     path: str,
     advice: str,
-    noexec: Verdict = Verdict.WRONG,
+    noexec: CheckResult = CheckResult.WRONG,
     needed_mb: int = NEEDED_MB,
 ) -> Finding:
     """Check that a folder exists or can be made, is writable and executable, and has room."""
@@ -109,22 +111,24 @@ def check_folder(
     while not os.path.exists(there):
         there = os.path.dirname(there)
     if not os.path.isdir(there):
-        return Finding(what, Verdict.WRONG, f"{path}: {there} is no folder", advice)
+        return Finding(what, CheckResult.WRONG, f"{path}: {there} is no folder", advice)
     about = os.statvfs(there)
     why = _why_not_written(there)
     if why:
-        return Finding(what, Verdict.WRONG, f"{there} cannot be written ({why})", advice)
+        return Finding(what, CheckResult.WRONG, f"{there} cannot be written ({why})", advice)
     if about.f_flag & os.ST_NOEXEC:
         detail = f"{there} is mounted noexec: no program in it can be run"
         return Finding(what, noexec, detail, advice)
     if not about.f_blocks:
         detail = f"{there} does not report its free space"
-        return Finding(what, Verdict.NOTE, detail, f"see that files can be kept there, or {advice}")
+        return Finding(
+            what, CheckResult.NOTE, detail, f"see that files can be kept there, or {advice}"
+        )
     free = about.f_bavail * about.f_frsize >> 20
     if free < LITTLE_MB:
-        verdict = Verdict.WRONG if free < needed_mb else Verdict.NOTE
+        verdict = CheckResult.WRONG if free < needed_mb else CheckResult.NOTE
         return Finding(what, verdict, f"{path} has {free} MB left", f"make room, or {advice}")
-    return Finding(what, Verdict.OK, f"{path}, {free} MB free")
+    return Finding(what, CheckResult.OK, f"{path}, {free} MB free")
 
 
 def check_tmpdir(env: Mapping[str, str]) -> Finding:
@@ -132,13 +136,13 @@ def check_tmpdir(env: Mapping[str, str]) -> Finding:
     named = env.get("TMPDIR")
     advice = "set TMPDIR to a folder on this machine's own disk"
     if named and not os.path.isdir(named):
-        return Finding("TMPDIR", Verdict.WRONG, f"there is no folder {named}", advice)
+        return Finding("TMPDIR", CheckResult.WRONG, f"there is no folder {named}", advice)
     # Nothing of ours is run from there; programs that compile something for themselves may.
     try:
         path = named or tempfile.gettempdir()
     except OSError as error:
-        return Finding("TMPDIR", Verdict.WRONG, error.strerror or str(error), advice)
-    return check_folder("TMPDIR", path, advice, noexec=Verdict.NOTE, needed_mb=1)
+        return Finding("TMPDIR", CheckResult.WRONG, error.strerror or str(error), advice)
+    return check_folder("TMPDIR", path, advice, noexec=CheckResult.NOTE, needed_mb=1)
 
 
 def try_files(root: str) -> Finding:
@@ -154,13 +158,15 @@ def try_files(root: str) -> Finding:
                 os.fsync(stream.fileno())
             with open(program, "rb") as stream:
                 if hashlib.sha256(stream.read()).digest() != hashlib.sha256(text).digest():
-                    return Finding(what, Verdict.WRONG, f"{root} gives back other bytes", advice)
+                    return Finding(
+                        what, CheckResult.WRONG, f"{root} gives back other bytes", advice
+                    )
             why = _not_run(program) or _not_locked(program)
     except OSError as error:
-        return Finding(what, Verdict.WRONG, f"{root}: {error.strerror}", advice)
+        return Finding(what, CheckResult.WRONG, f"{root}: {error.strerror}", advice)
     if why:
-        return Finding(what, Verdict.WRONG, f"{root}: {why}", advice)
-    return Finding(what, Verdict.OK, f"{root} is written, read, run from and locked")
+        return Finding(what, CheckResult.WRONG, f"{root}: {why}", advice)
+    return Finding(what, CheckResult.OK, f"{root} is written, read, run from and locked")
 
 
 def _not_run(program: str) -> str:
@@ -197,17 +203,19 @@ def check_ports(job: Job) -> Finding:
             detail = (
                 f"connections take their ports from {low}-{high}, which leaves tasks none below"
             )
-            return Finding(what, Verdict.WRONG, detail, "set tony.task.port-range")
-        return Finding(what, Verdict.OK, f"below {low} (connections use {low}-{high})")
+            return Finding(what, CheckResult.WRONG, detail, "set tony.task.port-range")
+        return Finding(what, CheckResult.OK, f"below {low} (connections use {low}-{high})")
     name = f"tony.task.port-range {span[0]}-{span[1]}"
     taken = {port for port in _listening() if span[0] <= port <= span[1]}
     if len(taken) == span[1] - span[0] + 1:
         detail = f"{name}: every one of them is taken"
-        return Finding(what, Verdict.WRONG, detail, "end what listens there, or name another range")
+        return Finding(
+            what, CheckResult.WRONG, detail, "end what listens there, or name another range"
+        )
     if span[1] >= low and span[0] <= high:
         detail = f"{name} reaches into {low}-{high}, which this machine's connections use"
-        return Finding(what, Verdict.NOTE, detail, f"choose one below {low}: some may be taken")
-    return Finding(what, Verdict.OK, f"{name}, {len(taken)} of them taken")
+        return Finding(what, CheckResult.NOTE, detail, f"choose one below {low}: some may be taken")
+    return Finding(what, CheckResult.OK, f"{name}, {len(taken)} of them taken")
 
 
 def ephemeral() -> Tuple[int, int]:
@@ -239,23 +247,23 @@ def check_host_names(host: str, localhost: str = "localhost") -> Finding:
     wanted = _loopback()
     if not wanted:
         detail = "this machine has no loopback address, neither 127.0.0.1 nor ::1"
-        return Finding(what, Verdict.WRONG, detail, "ip link set lo up")
+        return Finding(what, CheckResult.WRONG, detail, "ip link set lo up")
     advice = f"put {wanted} localhost into /etc/hosts"
     if at is None:
         detail = f"{localhost} is not known within {RESOLVE_S:g} s"
-        return Finding(what, Verdict.NOTE, detail, advice)
+        return Finding(what, CheckResult.NOTE, detail, advice)
     if wanted not in at:
         detail = f"{localhost} is {', '.join(at) or 'unknown'}, not {wanted}"
-        return Finding(what, Verdict.WRONG, detail, advice)
+        return Finding(what, CheckResult.WRONG, detail, advice)
     mine = _addresses(host)
     advice = f"put 127.0.1.1 {host} into /etc/hosts: gloo and MPI ask for this name"
     if not mine:
         detail = f"this machine's own name, {host}, cannot be resolved within {RESOLVE_S:g} s"
-        return Finding(what, Verdict.NOTE, detail, advice)
+        return Finding(what, CheckResult.NOTE, detail, advice)
     if not any(_is_here(address) for address in mine):
         detail = f"this machine's own name, {host}, is {mine[0]}, which is not this machine"
-        return Finding(what, Verdict.NOTE, detail, advice)
-    return Finding(what, Verdict.OK, f"localhost, and {host} at {mine[0]}")
+        return Finding(what, CheckResult.NOTE, detail, advice)
+    return Finding(what, CheckResult.OK, f"localhost, and {host} at {mine[0]}")
 
 
 def _addresses(host: str) -> Optional[List[str]]:

@@ -46,11 +46,11 @@ from tony_core.job.spec import Job, Setting
 from tony_core.schedulers import missing
 from tony_core.schedulers.port import (
     AppStatus,
+    CheckResult,
     Finding,
     NoSuchApplication,
     SchedulerError,
     Submission,
-    Verdict,
 )
 from tony_core.view import JobView, TaskView
 
@@ -305,10 +305,10 @@ class TonyHook(BaseHook):
             findings = list(self.examine())
         except (SchedulerError, ClientError, JobError) as error:
             return False, message_of(error)
-        wrong = [one for one in findings if one.verdict is Verdict.WRONG]
+        wrong = [one for one in findings if one.verdict is CheckResult.WRONG]
         if wrong:
             return False, "; ".join(_text_of(one) for one in wrong)
-        seen = [f"{one.what}: {one.detail}" for one in findings if one.verdict is Verdict.OK]
+        seen = [f"{one.what}: {one.detail}" for one in findings if one.verdict is CheckResult.OK]
         return True, "; ".join(seen) or f"the scheduler {self.site.scheduler} can be used"
 
     def examine(self) -> Iterator[Finding]:

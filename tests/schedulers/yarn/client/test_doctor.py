@@ -20,7 +20,7 @@ from tony_core.hadoop.rpc.connection import Address
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Job
-from tony_core.schedulers.port import Finding, SchedulerError, Verdict
+from tony_core.schedulers.port import CheckResult, Finding, SchedulerError
 from tony_core.schedulers.yarn.client import resource_manager
 from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits, NodeCapacity
 from tony_core.schedulers.yarn.client.doctor import Cluster, _parse_page, examine, judge_page
@@ -42,7 +42,7 @@ WELL: Dict[str, Any] = {
 def wrong(seen: Dict[str, Any], why_no_proxy: str = "") -> List[str]:
     found = judge_page(seen, FACTS, why_no_proxy)
     assert all(one.advice for one in found if one.what in ("clocks",) and one.verdict == "wrong")
-    return [one.what for one in found if one.verdict is Verdict.WRONG]
+    return [one.what for one in found if one.verdict is CheckResult.WRONG]
 
 
 def test_well() -> None:
@@ -85,8 +85,8 @@ def test_any_page_of_a_probe_is_judged(data: bytes) -> None:
 def test_without_the_proxy_the_clock_is_not_known() -> None:
     seen = {name: value for name, value in WELL.items() if name != "clock_off_s"}
     found = {one.what: one.verdict for one in judge_page(seen, FACTS, "http://rm answers 500")}
-    assert found["web proxy"] is Verdict.WRONG
-    assert found["clocks"] is Verdict.SKIPPED
+    assert found["web proxy"] is CheckResult.WRONG
+    assert found["clocks"] is CheckResult.SKIPPED
 
 
 class Store(LocalFileSystem):
@@ -175,9 +175,9 @@ class TestWhatIsLookedAt:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         found = self.look(tmp_path, monkeypatch, probe=False)
-        assert found["HDFS"].verdict is Verdict.OK
+        assert found["HDFS"].verdict is CheckResult.OK
         assert "nothing was written" in found["HDFS"].detail
-        assert found["a container"].verdict is Verdict.SKIPPED
+        assert found["a container"].verdict is CheckResult.SKIPPED
         assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ class TestWhatIsLookedAt:
 
         monkeypatch.setattr(store, "stat", stat)
         found = self.look(tmp_path, monkeypatch, probe=False)
-        assert found["HDFS"].verdict is Verdict.WRONG
+        assert found["HDFS"].verdict is CheckResult.WRONG
         assert str(error) in found["HDFS"].detail
 
     def test_hdfs_that_gives_back_something_else(
@@ -203,7 +203,7 @@ class TestWhatIsLookedAt:
     ) -> None:
         store.spoils = True
         found = self.look(tmp_path, monkeypatch)
-        assert found["HDFS"].verdict is Verdict.WRONG
+        assert found["HDFS"].verdict is CheckResult.WRONG
         assert found["HDFS"].detail.endswith(": what is read is not what was written")
         assert found["a container"].detail == "TonY's own code cannot be staged"
         assert not list((tmp_path / "root").iterdir()), "nothing is left"

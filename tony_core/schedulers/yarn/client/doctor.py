@@ -27,7 +27,7 @@ from tony_core.hadoop.yarn.records import AppReport
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job, Resources, Role
 from tony_core.jsontext import read_object
-from tony_core.schedulers.port import Finding, SchedulerError, Verdict
+from tony_core.schedulers.port import CheckResult, Finding, SchedulerError
 from tony_core.schedulers.yarn import diagnostics, job_credentials
 from tony_core.schedulers.yarn.client import checks, submission
 from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
@@ -70,30 +70,30 @@ def examine(cluster: Cluster, job: Job, stage: Optional[Stage]) -> Iterator[Find
     by_rpc, by_web = endpoints.rm_client(cluster.conf), endpoints.rm_web(cluster.conf)
     rpc, web = connection_problem(by_rpc), connection_problem(by_web)
     found = _check_connection("ResourceManager by RPC", rpc, ", ".join(map(str, by_rpc.addresses)))
-    yield found._replace(verdict=Verdict.NOTE) if rpc and not web else found
+    yield found._replace(verdict=CheckResult.NOTE) if rpc and not web else found
     yield _check_connection("ResourceManager by web", web, " ".join(by_web.urls))
     limits: Optional[ClusterLimits] = None
     if not rpc or not web:
         try:
             limits = cluster.read_limits(job)
         except SchedulerError as error:
-            yield Finding("asking the cluster", Verdict.WRONG, str(error))
+            yield Finding("asking the cluster", CheckResult.WRONG, str(error))
     if limits is not None:
         yield from _check_queue(job, limits)
         yield _check_nodes(limits)
     else:
         for what in ("queue", "nodes"):
-            yield Finding(what, Verdict.SKIPPED, _NO_RM)
+            yield Finding(what, CheckResult.SKIPPED, _NO_RM)
     if stage is None:
         yield _check_hdfs(cluster)
-        yield Finding("a container", Verdict.SKIPPED, "not requested")
+        yield Finding("a container", CheckResult.SKIPPED, "not requested")
         return
     storage = _check_hdfs_write(cluster)
     yield storage
     if limits is None:
-        yield Finding("a container", Verdict.SKIPPED, _NO_RM)
-    elif storage.verdict is Verdict.WRONG:
-        yield Finding("a container", Verdict.SKIPPED, "TonY's own code cannot be staged")
+        yield Finding("a container", CheckResult.SKIPPED, _NO_RM)
+    elif storage.verdict is CheckResult.WRONG:
+        yield Finding("a container", CheckResult.SKIPPED, "TonY's own code cannot be staged")
     else:
         yield from Probe(cluster, job, limits).findings(stage)
 
@@ -103,42 +103,42 @@ def _configuration(cluster: Cluster) -> Finding:
     text = f"{', '.join(conf.files)}; {conf.text('fs.defaultFS') or 'no fs.defaultFS'}"
     if not conf.text("fs.defaultFS"):
         advice = "set fs.defaultFS in core-site.xml: jobs are staged there"
-        return Finding("configuration", Verdict.WRONG, text, advice)
-    return Finding("configuration", Verdict.OK, f"{text}, as {cluster.user}")
+        return Finding("configuration", CheckResult.WRONG, text, advice)
+    return Finding("configuration", CheckResult.OK, f"{text}, as {cluster.user}")
 
 
 def _check_connection(what: str, why_not: str, where: str) -> Finding:
     if why_not:
         advice = "start it, or correct the address in yarn-site.xml"
-        return Finding(what, Verdict.WRONG, why_not, advice)
-    return Finding(what, Verdict.OK, where)
+        return Finding(what, CheckResult.WRONG, why_not, advice)
+    return Finding(what, CheckResult.OK, where)
 
 
 def _check_queue(job: Job, limits: ClusterLimits) -> Iterator[Finding]:
     """The checks of a submit, for a job that asks for next to nothing."""
     problems = checks.find_problems(minimal_job(job), limits)
     for problem in problems:
-        yield Finding("queue", Verdict.WRONG, problem)
+        yield Finding("queue", CheckResult.WRONG, problem)
     if not problems and not limits.by_rest:  # the web server reports no queues
         queue = limits.queue
         text = f"{queue.path or queue.name}: {queue.state}" if queue is not None else job.queue
-        yield Finding("queue", Verdict.OK, text)
+        yield Finding("queue", CheckResult.OK, text)
     for warning in checks.find_warnings(minimal_job(job), limits):
-        yield Finding("queue", Verdict.NOTE, warning)
+        yield Finding("queue", CheckResult.NOTE, warning)
 
 
 def _check_nodes(limits: ClusterLimits) -> Finding:
     if limits.by_rest:
-        return Finding("nodes", Verdict.SKIPPED, "the ResourceManager's RPC cannot be reached")
+        return Finding("nodes", CheckResult.SKIPPED, "the ResourceManager's RPC cannot be reached")
     if not limits.nodes:
         advice = "check the NodeManagers"
-        return Finding("nodes", Verdict.WRONG, "no node is running", advice)
+        return Finding("nodes", CheckResult.WRONG, "no node is running", advice)
     totals: Dict[str, int] = {}
     for node in limits.nodes:
         for name, amount in node.capability.amounts().items():
             totals[name] = totals.get(name, 0) + amount
     text = ", ".join(f"{amount} {name}" for name, amount in sorted(totals.items()))
-    return Finding("nodes", Verdict.OK, f"{len(limits.nodes)}, with {text}")
+    return Finding("nodes", CheckResult.OK, f"{len(limits.nodes)}, with {text}")
 
 
 def _check_hdfs(cluster: Cluster) -> Finding:
@@ -148,8 +148,8 @@ def _check_hdfs(cluster: Cluster) -> Finding:
         root = cluster.staging_root()
         exists = "exists" if registry.filesystem(root).exists(root) else "the first job creates it"
     except (OSError, SchedulerError) as error:
-        return Finding(what, Verdict.WRONG, str(error))
-    return Finding(what, Verdict.OK, f"answers; {root} {exists}; nothing was written")
+        return Finding(what, CheckResult.WRONG, str(error))
+    return Finding(what, CheckResult.OK, f"answers; {root} {exists}; nothing was written")
 
 
 def _check_hdfs_write(cluster: Cluster) -> Finding:
@@ -166,17 +166,17 @@ def _check_hdfs_write(cluster: Cluster) -> Finding:
             written = time.monotonic()
             if files.get(place) != data:
                 return Finding(
-                    what, Verdict.WRONG, f"{place}: what is read is not what was written"
+                    what, CheckResult.WRONG, f"{place}: what is read is not what was written"
                 )
             read = time.monotonic()
         finally:
             with suppress(OSError):
                 files.delete(place)
     except (OSError, SchedulerError) as error:
-        return Finding(what, Verdict.WRONG, str(error))
+        return Finding(what, CheckResult.WRONG, str(error))
     size = TRIAL_BYTES / 1e6
     speeds = f"{size / (written - began):.0f} MB/s written, {size / (read - written):.0f} read"
-    return Finding(what, Verdict.OK, f"{root}: {speeds}")
+    return Finding(what, CheckResult.OK, f"{root}: {speeds}")
 
 
 def minimal_job(job: Job) -> Job:
@@ -199,7 +199,7 @@ class Probe:
         """Run the probe; its findings."""
         what = "a container"
         if self._limits.by_rest:
-            yield Finding(what, Verdict.SKIPPED, "the ResourceManager's RPC cannot be reached")
+            yield Finding(what, CheckResult.SKIPPED, "the ResourceManager's RPC cannot be reached")
             return
         began = time.monotonic()
         app_id: Optional[ApplicationId] = None
@@ -211,7 +211,7 @@ class Probe:
             self._rm.submit(*self._request(app_id, artifacts))
             report, by_proxy, seen = self._follow(app_id)
         except (HadoopError, SchedulerError, OSError) as error:
-            yield Finding(what, Verdict.WRONG, str(error))
+            yield Finding(what, CheckResult.WRONG, str(error))
             return
         finally:
             if app_id is not None:
@@ -220,10 +220,10 @@ class Probe:
         took = time.monotonic() - began
         if report.final_status != "SUCCEEDED":
             text = diagnostics.explain_master_failure(report.diagnostics).replace("\n", " / ")
-            yield Finding(what, Verdict.WRONG, text, self._advice(report))
+            yield Finding(what, CheckResult.WRONG, text, self._advice(report))
             return
         seen = seen or _parse_page(report.diagnostics)
-        yield Finding(what, Verdict.OK, f"ran on {seen.get('host', '?')} within {took:.1f} s")
+        yield Finding(what, CheckResult.OK, f"ran on {seen.get('host', '?')} within {took:.1f} s")
         yield from judge_page(seen, self._limits, by_proxy)
 
     def _request(
@@ -310,46 +310,48 @@ def judge_page(seen: Mapping[str, Any], limits: ClusterLimits, why_no_proxy: str
     found = [
         Finding(
             "Python on a node",
-            Verdict.OK,
+            CheckResult.OK,
             f"{seen.get('executable')} {seen.get('python')}, {seen.get('system')}",
         )
     ]
     found.append(_clock(seen.get("clock_off_s")))
     storage = str(seen.get("storage", ""))
     found.append(
-        Finding("HDFS from a node", Verdict.WRONG if storage else Verdict.OK, storage or "works")
+        Finding(
+            "HDFS from a node", CheckResult.WRONG if storage else CheckResult.OK, storage or "works"
+        )
     )
     unreachable = seen.get("nodes") or {}
     count = len(limits.nodes or ())
     if not isinstance(unreachable, dict):
         text = "the probe's page lists them in an unknown form"
-        found.append(Finding("NodeManagers from a node", Verdict.WRONG, text))
+        found.append(Finding("NodeManagers from a node", CheckResult.WRONG, text))
     elif unreachable:
         text = "; ".join(f"{node}: {why}" for node, why in sorted(unreachable.items())[:5])
         advice = "a master must reach every NodeManager: check firewalls and host names"
-        found.append(Finding("NodeManagers from a node", Verdict.WRONG, text, advice))
+        found.append(Finding("NodeManagers from a node", CheckResult.WRONG, text, advice))
     else:
-        found.append(Finding("NodeManagers from a node", Verdict.OK, f"{count} answer"))
+        found.append(Finding("NodeManagers from a node", CheckResult.OK, f"{count} answer"))
     if why_no_proxy:
         advice = "links to jobs' pages go through it: see the ResourceManager's web-proxy settings"
-        found.append(Finding("web proxy", Verdict.WRONG, why_no_proxy, advice))
+        found.append(Finding("web proxy", CheckResult.WRONG, why_no_proxy, advice))
     else:
-        found.append(Finding("web proxy", Verdict.OK, "shows a page of a container"))
+        found.append(Finding("web proxy", CheckResult.OK, "shows a page of a container"))
     for name, what in (("hadoop", "hadoop on a node"), ("nvidia_smi", "nvidia-smi on a node")):
-        found.append(Finding(what, Verdict.NOTE, str(seen.get(name) or "there is none")))
+        found.append(Finding(what, CheckResult.NOTE, str(seen.get(name) or "there is none")))
     return found
 
 
 def _clock(off: Any) -> Finding:
     if off is None:
-        return Finding("clocks", Verdict.SKIPPED, "read through the proxy, which does not work")
+        return Finding("clocks", CheckResult.SKIPPED, "read through the proxy, which does not work")
     if not isinstance(off, float):
         text = "the probe's page holds no number of seconds"
-        return Finding("clocks", Verdict.WRONG, text, "is something else behind the web proxy?")
+        return Finding("clocks", CheckResult.WRONG, text, "is something else behind the web proxy?")
     text = f"a node's is {off:+.1f} s from this one's"
     if abs(off) <= CLOCK_S:
-        return Finding("clocks", Verdict.OK, text)
-    return Finding("clocks", Verdict.WRONG, text, "set both by NTP: tokens expire by the clock")
+        return Finding("clocks", CheckResult.OK, text)
+    return Finding("clocks", CheckResult.WRONG, text, "set both by NTP: tokens expire by the clock")
 
 
 def _parse_page(diagnostics: str) -> Dict[str, Any]:
