@@ -1,6 +1,6 @@
 """The live view on a terminal: the story scrolls above, the job's state stands below.
 
-The watcher ticks some times a second, on the one thread there is; each tick redraws. In a
+The watcher ticks several times a second, on the one thread there is; each tick redraws. In a
 job of many tasks only those that need attention are rows of their own.
 """
 

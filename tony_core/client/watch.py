@@ -66,7 +66,7 @@ class Callbacks(NamedTuple):
     on_unreachable: Optional[Callable[[str], None]] = None  # the scheduler, for now
     #: The page of the job did not answer just now, and why; each time.
     on_silent_page: Optional[Callable[[str], None]] = None
-    on_tick: Optional[Callable[[], None]] = None  # some times a second, for a display
+    on_tick: Optional[Callable[[], None]] = None  # several times a second, for a display
 
 
 class Watch:

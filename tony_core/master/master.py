@@ -194,7 +194,7 @@ class Master:
         self._publisher.start_reporting(info, self._pool.report, self._site.url)
         self._listen(info)
         self._machine = SessionMachine(
-            self._job, info.settle_s, _jitter, info.ends_rest, self._address_bound
+            self._job, info.settle_s, _jitter, info.ends_containers_at_finish, self._address_bound
         )
 
     def _listen(self, info: PoolInfo) -> None:
@@ -265,7 +265,7 @@ class Master:
                     if isinstance(message, Running):
                         self._milestones.mark(message.session, "running")
                     elif isinstance(message, Ended):
-                        self._pool.look_closely()
+                        self._pool.expect_ends()
                 else:
                     break
         finally:
@@ -363,7 +363,7 @@ class Master:
         if timer is not None:
             timer.cancel()
         if self._executors.send(container_id, Shutdown(command.grace_s, command.reason)):
-            self._pool.look_closely()
+            self._pool.expect_ends()
             self._stops[container_id] = self.reactor.call_later(
                 command.grace_s + STOP_EXTRA_S, self._pool.stop, container_id
             )

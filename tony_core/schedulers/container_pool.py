@@ -33,7 +33,7 @@ from tony_core.schedulers.port import AppState
 class ContainerRequest(NamedTuple):
     """``count`` containers for one role of one session: an absolute number, zero withdraws.
 
-    ``spare``: the job goes on without them; what other jobs need may be granted first.
+    ``optional``: the job goes on without them; what other jobs need may be granted first.
     """
 
     role: str
@@ -44,7 +44,7 @@ class ContainerRequest(NamedTuple):
     placement_spec: Optional[str] = None
     allocation_tags: Tuple[str, ...] = ()
     avoid_nodes: Tuple[str, ...] = ()
-    spare: bool = False
+    optional: bool = False
 
 
 class Container(NamedTuple):
@@ -153,7 +153,7 @@ class PoolInfo(NamedTuple):
     master_lost_s: float = 1200.0  # how long executors wait for a next master by default
     settle_s: float = 3.0  # how long a session settles after its first failure
     can_restart_master: bool = True  # whether another attempt follows if this one dies
-    ends_rest: bool = False  # whether it ends containers that are left when finish() is called
+    ends_containers_at_finish: bool = False  # those that are left when finish() is called
 
 
 class ContainerPool(ABC):
@@ -179,7 +179,7 @@ class ContainerPool(ABC):
     def stop(self, container_id: str) -> None:
         """End a launched container and all that runs in it; ``Completed`` follows."""
 
-    def look_closely(self) -> None:
+    def expect_ends(self) -> None:
         """Programs have ended, so containers' ends are expected soon. A hint to poll faster."""
 
     @abstractmethod
@@ -214,8 +214,8 @@ class WebProxy(NamedTuple):
 class MasterContext(NamedTuple):
     """The parameters that the scheduler's launcher passes to the master process.
 
-    ``state_dir``, ``history_dir`` and ``pointer`` may be URLs of the file-system port; ``job_dir``,
-    ``work_dir``, ``localized_dir`` and ``store_root`` are folders of this machine.
+    ``state_dir``, ``history_dir`` and ``state_pointer`` may be URLs of the file-system port;
+    ``job_dir``, ``work_dir``, ``localized_dir`` and ``store_root`` are folders of this machine.
     """
 
     app_id: str
@@ -232,7 +232,7 @@ class MasterContext(NamedTuple):
     submitted: Optional[float] = None  # seconds since the epoch
     clock_offset: Optional[float] = None  # from the monotonic clock to that, at least
     kill_file: str = ""  # where the reason for a kill is left; empty: kill.json in ``state_dir``
-    pointer: str = ""  # a file that tells clients of ``state_dir``, removed with it
+    state_pointer: str = ""  # a file that tells clients of ``state_dir``, removed with it
     store_root: str = ""  # the user's TonY home, where the store is local
     localized_dir: str = ""  # where the scheduler has put the artifacts; empty: fetch them
 

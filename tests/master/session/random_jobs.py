@@ -126,8 +126,10 @@ def run_job(chance: Chance, on_story_line: Callable[[str], None] = lambda line: 
     job = a_job(chance)
     gangs = job.mode is Mode.GANG
     bound = frozenset(x for x in ("worker", "ps") if gangs and chance.number(0, 1))
-    ends_rest = chance.number(0, 1) == 1
-    world = World(job, settle_s=0.2, ends_rest=ends_rest, address_bound=bound)
+    ends_containers_at_finish = chance.number(0, 1) == 1
+    world = World(
+        job, settle_s=0.2, ends_containers_at_finish=ends_containers_at_finish, address_bound=bound
+    )
     world.on_story_line = on_story_line
     world.slow = chance.number(0, 5) == 0
     patient = chance.number(0, 3) == 0

@@ -71,7 +71,7 @@ def test_what_is_beyond_the_minimum_is_spare() -> None:
     class RecordingWorld(World):
         def do_RequestContainers(self, command: c.RequestContainers) -> None:
             asked.extend(
-                (request.count, command.gang, request.spare) for request in command.requests
+                (request.count, command.gang, request.optional) for request in command.requests
             )
             super().do_RequestContainers(command)
 

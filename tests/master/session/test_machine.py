@@ -806,13 +806,16 @@ def test_a_container_that_had_longer_to_end_has_no_longer_than_the_job() -> None
     assert len(world.story_texts("not-ended")) == 2 and not world.story_texts("left-behind")
 
 
-@pytest.mark.parametrize(("ends_rest", "clean", "over"), [
+@pytest.mark.parametrize(("ends_containers_at_finish", "clean", "over"), [
     (True, True, True), (True, False, False), (False, True, False),
 ])  # fmt: skip
 def test_an_executors_farewell_is_an_end_where_the_scheduler_ends_the_rest(
-    ends_rest: bool, clean: bool, over: bool
+    ends_containers_at_finish: bool, clean: bool, over: bool
 ) -> None:
-    world = World(job(role("worker", 2), role("ps", 1, **PS)), ends_rest=ends_rest).begin()
+    world = World(
+        job(role("worker", 2), role("ps", 1, **PS)),
+        ends_containers_at_finish=ends_containers_at_finish,
+    ).begin()
     world.settle()
     world.end("worker:0").end("worker:1")
     assert world.machine.state.phase.value == "ending"

@@ -35,10 +35,10 @@ def singles(app: str, memory: int, count: int, since: float = 0.0) -> QueuedApp:
     return QueuedApp(app, app + "'s name", since, MACHINE, (RequestGroup(False, (want,)),))
 
 
-def spare(app: str, memory: int, count: int, since: float = 0.0) -> QueuedApp:
+def optional(app: str, memory: int, count: int, since: float = 0.0) -> QueuedApp:
     """What an elastic role has room for beyond its minimum."""
     (found,) = singles(app, memory, count, since).groups
-    return QueuedApp(app, app, since, MACHINE, (found._replace(spare=True),))
+    return QueuedApp(app, app, since, MACHINE, (found._replace(optional=True),))
 
 
 def granted(decision: Decision) -> Dict[str, int]:
@@ -102,7 +102,7 @@ def test_sidecars_wait_for_the_gang_they_belong_to() -> None:
 
 def test_spare_ones_come_after_every_waiting_role() -> None:
     held = [Usage("elastic", "elastic", 600)]
-    more, new = spare("elastic", 100, 9, since=0), gang("new", 500, since=99)
+    more, new = optional("elastic", 100, 9, since=0), gang("new", 500, since=99)
     assert granted(decide(held, [more], 100)) == {"elastic": 4}
     decision = decide(held, [more, new], 100)  # however new, and although it does not fit
     assert granted(decision) == {}
@@ -115,7 +115,7 @@ def test_spare_ones_come_after_every_waiting_role() -> None:
 
 
 def test_spare_ones_of_two_jobs_go_to_who_has_wanted_longer() -> None:
-    decision = decide([], [spare("a", 600, 1, since=2), spare("b", 600, 1, since=1)], 100)
+    decision = decide([], [optional("a", 600, 1, since=2), optional("b", 600, 1, since=1)], 100)
     assert granted(decision) == {"b": 1}
 
 
@@ -241,7 +241,7 @@ def test_no_role_is_granted_less_for_spare_containers(
     held: List[Usage], queue: List[QueuedApp], now: float
 ) -> None:
     plain = [
-        queued._replace(groups=tuple(group for group in queued.groups if not group.spare))
+        queued._replace(groups=tuple(group for group in queued.groups if not group.optional))
         for queued in queue
     ]
     spares = {
@@ -249,12 +249,12 @@ def test_no_role_is_granted_less_for_spare_containers(
         for queued in queue
         for group in queued.groups
         for want in group.requests
-        if group.spare
+        if group.optional
     }
     with_spares, without = decide(held, queue, now), decide(held, plain, now)
     kept = tuple(x for x in with_spares.grants if (x.app, x.role) not in spares)
     assert kept == without.grants
-    # A waiting role finds as much free of what it waits for as without spare containers.
+    # A waiting role finds as much free of what it waits for as without optional containers.
     if without.waits and len(kept) < len(with_spares.grants):
         lacking = total(
             want.each
@@ -315,7 +315,7 @@ def test_an_elastic_job_takes_nothing_that_a_newcomer_waits_for(
     now = 0.0
     while True:
         left = [item for end, item in held if end > now]
-        queue = [spare("elastic", each, 9), gang("new", 700, since=0.5)]
+        queue = [optional("elastic", each, 9), gang("new", 700, since=0.5)]
         got = granted(decide(left, queue, now))
         if "new" in got:
             assert sum(item.memory_mb for item in left) <= 300

@@ -65,9 +65,9 @@ def test_what_one_gives_back_the_other_finds(ledger_file: Ledger) -> None:
 def test_what_is_spare_is_so_in_the_file_too(ledger_file: Ledger) -> None:
     me = Identity.mine()
     wants = (RoleRequest("worker", 3, 4, Demand(300, 0, 1)),)
-    elastic = pending("a", 1, 1, me)._replace(groups=(RequestGroup(False, wants, spare=True),))
+    elastic = pending("a", 1, 1, me)._replace(groups=(RequestGroup(False, wants, optional=True),))
     claimed, rest, _ = ledger_file.update("a", put(elastic))
-    assert len(claimed) == 3 and rest is not None and rest.groups[0].spare
+    assert len(claimed) == 3 and rest is not None and rest.groups[0].optional
     ledger_file.update("b", put(pending("b", 600, 1, me, since=99.0)))
     ledger_file.free([claimed[0].container_id])  # it is kept for who needs it, and not enough yet
     assert (ledger_file.update("a")[0], ledger_file.update("b")[0]) == ([], [])

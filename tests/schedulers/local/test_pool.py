@@ -312,7 +312,7 @@ def test_without_nvidia_smi_gpus_are_counted_by_the_job_file(
 def test_having_waited_for_spare_containers_is_no_merit(harness: LocalHarness) -> None:
     many = Resources(memory_mb=MOST_MB // 3)
     elastic, other = harness.master("elastic"), harness.master("other")
-    elastic.pool.request([ContainerRequest("worker", 0, 9, many, spare=True)], False)
+    elastic.pool.request([ContainerRequest("worker", 0, 9, many, optional=True)], False)
     held = elastic.next(Allocated).containers
     assert len(held) == 3
     book = ledger.Ledger(harness.home.ledger)

@@ -224,7 +224,7 @@ def registered_outside(state: State) -> List[TaskRecord]:
     return out
 
 
-def _is_coming(state: State, task: TaskRecord) -> bool:
+def _is_on_its_way(state: State, task: TaskRecord) -> bool:
     """Whether its executor has yet to register."""
     record = state.container_of(task)
     has_registered = record is not None and record.state is ContainerState.LIVE
@@ -236,11 +236,13 @@ def schedule_growth(state: State) -> None:
     if state.phase is not Phase.ACTIVE or is_ending_soon(state):
         return
     start = state.elastic.last_barrier_at + state.job.timeouts.elastic_interval_s
-    coming = any(_is_coming(state, state.tasks[name]) for name in state.elastic.outside_round)
+    on_its_way = any(
+        _is_on_its_way(state, state.tasks[name]) for name in state.elastic.outside_round
+    )
     if (Deadline.GROWTH,) not in state.deadlines:
         state.elastic.growing_since = state.now
     pause = elastic_pause(state)
-    until = max(state.now + (pause if coming else 0.0), start)
+    until = max(state.now + (pause if on_its_way else 0.0), start)
     until = min(until, max(state.elastic.growing_since, start) + MAX_PAUSES * pause)
     state.set_deadline(Deadline.GROWTH, pause, until=until)
 

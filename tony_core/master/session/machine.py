@@ -192,7 +192,11 @@ RULES: Tuple[Rule, ...] = (
     Rule((P.CLEANUP,), shutdown.is_cleanup_over, session_restart.schedule_next_session),
     Rule(_OPEN, lambda state: state.reconciled.is_stale, request_containers),
     Rule((P.ENDING,), shutdown.is_finished, shutdown.finish),
-    Rule(_OPEN, lambda state: state.unhandled.ended_containers, task_restart.schedule_waiting),
+    Rule(
+        _OPEN,
+        lambda state: state.unhandled.ended_containers,
+        task_restart.schedule_waiting_restarts,
+    ),
 )
 
 _RULES_OF: Mapping[Phase, Tuple[Rule, ...]] = {
@@ -238,10 +242,10 @@ class SessionMachine:
         job: Job,
         settle_s: float = 3.0,
         jitter: Callable[[], float] = lambda: 0.5,
-        ends_rest: bool = False,
+        ends_containers_at_finish: bool = False,
         address_bound: FrozenSet[str] = frozenset(),
     ) -> None:
-        self.state = State(job, settle_s, jitter, ends_rest, address_bound)
+        self.state = State(job, settle_s, jitter, ends_containers_at_finish, address_bound)
 
     def handle(self, event: Event, now: float) -> List[Command]:
         """Take in what happened at this time; return what is to be done."""

@@ -112,43 +112,43 @@ def _restarts_to_json(state: State) -> Mapping[str, Any]:
 
 def count_granted(state: State, role: str, count: int) -> None:
     """Take granted containers off what was requested."""
-    ask = state.reconciled.requests.get(role)
-    if ask is not None:
-        state.reconciled.requests[role] = ask._replace(count=max(0, ask.count - count))
+    last = state.reconciled.requests.get(role)
+    if last is not None:
+        state.reconciled.requests[role] = last._replace(count=max(0, last.count - count))
 
 
 def request_containers(state: State) -> None:
     """Request what differs from the last requests, a gang's containers together."""
     state.reconciled.is_stale = False
-    gone: List[ContainerRequest] = []
-    asks: Dict[bool, List[ContainerRequest]] = {True: [], False: []}
+    withdrawn: List[ContainerRequest] = []
+    requests: Dict[bool, List[ContainerRequest]] = {True: [], False: []}
     changed = set()
     for role in state.job.roles:
         count, last = _count_needed(state, role), state.reconciled.requests.get(role.name)
         if last is not None and (not count or last.session != state.session):
             del state.reconciled.requests[role.name]
             if last.count:
-                gone.append(last._replace(count=0))
+                withdrawn.append(last._replace(count=0))
             last = None
         if count:
-            whole = _is_gang_request(state, role)
-            asks[whole].append(_build_request(state, role, count))
-            if _differs(state, last, asks[whole][-1]):
-                changed.add(whole)
-    if gone:
-        state.emit(RequestContainers(tuple(gone), False))
-    for whole in (True, False):
-        if whole in changed:
-            state.reconciled.requests.update((item.role, item) for item in asks[whole])
-            state.emit(RequestContainers(tuple(asks[whole]), whole))
+            gang = _is_gang_request(state, role)
+            requests[gang].append(_build_request(state, role, count))
+            if _differs(state, last, requests[gang][-1]):
+                changed.add(gang)
+    if withdrawn:
+        state.emit(RequestContainers(tuple(withdrawn), False))
+    for gang in (True, False):
+        if gang in changed:
+            state.reconciled.requests.update((item.role, item) for item in requests[gang])
+            state.emit(RequestContainers(tuple(requests[gang]), gang))
 
 
 def _count_needed(state: State, role: Role) -> int:
     """How many containers of a role the scheduler is to give."""
-    asks = state.phase in _REQUESTING
+    may_request = state.phase in _REQUESTING
     if state.phase in _BETWEEN and not state.is_fresh:
-        asks = role.tracking is Tracking.SIDECAR
-    return state.counts[role.name][TaskState.REQUESTED] if asks else 0
+        may_request = role.tracking is Tracking.SIDECAR
+    return state.counts[role.name][TaskState.REQUESTED] if may_request else 0
 
 
 def _build_request(state: State, role: Role, count: int) -> ContainerRequest:
@@ -161,7 +161,7 @@ def _build_request(state: State, role: Role, count: int) -> ContainerRequest:
         placement_spec=role.placement_spec,
         allocation_tags=role.allocation_tags,
         avoid_nodes=tuple(sorted(state.avoided_nodes)),
-        spare=role.is_elastic and not is_below_minimum(state, role.name),
+        optional=role.is_elastic and not is_below_minimum(state, role.name),
     )
 
 
@@ -169,8 +169,8 @@ def _is_gang_request(state: State, role: Role) -> bool:
     """Whether a role's containers are requested with the rest of the gang, or not at all."""
     if role.is_elastic:
         return is_below_minimum(state, role.name) and role.name not in state.barrier_passed
-    whole = state.job.mode is Mode.GANG and role.tracking is not Tracking.SIDECAR
-    return whole and role.name not in state.barrier_passed  # else a single task restarts
+    gang = state.job.mode is Mode.GANG and role.tracking is not Tracking.SIDECAR
+    return gang and role.name not in state.barrier_passed  # else a single task restarts
 
 
 def _differs(state: State, last: Optional[ContainerRequest], new: ContainerRequest) -> bool:

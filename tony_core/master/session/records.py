@@ -324,10 +324,11 @@ class Takeover:
     """How far a new master is with what the previous attempt left (see :mod:`.takeover`)."""
 
     def __init__(self) -> None:
-        self.discards_all = False  # nothing is taken over: all that was left ends first
+        self.discards_inherited = False  # nothing is taken over: all that was left ends first
         self.registered: Set[str] = set()  # inherited containers whose executors have
         self.unregistered_stopped = False  # executors that did not register are being ended
-        self.awaited_ends: Set[str] = set()  # containers that may run programs to begin once more
+        #: Containers whose end must come first: they may run programs that are to begin again.
+        self.awaited_containers: Set[str] = set()
         self.deferred: Optional[DeferredEnds] = None  # ends to judge once the session goes on
 
 

@@ -85,7 +85,7 @@ def note_request_rejected(state: State, event: RequestRejected) -> None:
 
 
 def begin_first_session(state: State) -> None:
-    """Begin the first session."""
+    """Begin session 0: the preprocessing has succeeded."""
     start_session(state, 0)
 
 

@@ -49,7 +49,7 @@ def stop_container(state: State, record: ContainerRecord, grace_s: float, reason
         return
     state.move_container(record, ContainerState.STOPPING)
     if record.task is None:
-        state.unclaimed.setdefault(record.container.role, []).append(record)
+        state.unassigned_stopping.setdefault(record.container.role, []).append(record)
     state.deadlines.cancel(Deadline.CLEANUP, record.id)
     _ask_to_stop(state, record, grace_s, reason)
 

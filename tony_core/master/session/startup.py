@@ -361,16 +361,16 @@ def may_start(state: State, task: TaskRecord) -> bool:
 
 def start_without_rest(state: State, pending: PendingDeadline) -> None:
     """Start a gang without the rest of its elastic roles."""
-    check_barrier(state, int(pending.name), late=True)
+    check_barrier(state, int(pending.name), is_wait_over=True)
 
 
-def check_barrier(state: State, wave: int, late: bool = False) -> None:
+def check_barrier(state: State, wave: int, is_wait_over: bool = False) -> None:
     """Start a wave's gang once all of it is ready."""
     roles = state.gang_roles(wave)
     if state.phase is not Phase.ACTIVE or not roles or roles[0] in state.barrier_passed:
         return
     whole = all(state.round_counts[name][S.READY] == len(state.by_role[name]) for name in roles)
-    if not whole and not _is_complete_enough(state, wave, roles, late):
+    if not whole and not _is_complete_enough(state, wave, roles, is_wait_over):
         return
     for name in roles:
         for task in state.by_role[name][state.count_leading(name, READY) :]:
@@ -388,7 +388,7 @@ def check_barrier(state: State, wave: int, late: bool = False) -> None:
         schedule_growth(state)
 
 
-def _is_complete_enough(state: State, wave: int, roles: List[str], late: bool) -> bool:
+def _is_complete_enough(state: State, wave: int, roles: List[str], is_wait_over: bool) -> bool:
     """Whether a gang with elastic roles begins without those that are not ready.
 
     It waits a short while for those that are on their way, and for what a scheduler with room
@@ -399,16 +399,16 @@ def _is_complete_enough(state: State, wave: int, roles: List[str], late: bool) -
         return False
     if any(state.count_leading(name, READY) < least[name] for name in roles):
         return False
-    coming = is_on_its_way(state, roles)
-    if not coming and state.session > 0:
+    on_its_way = is_on_its_way(state, roles)
+    if not on_its_way and state.session > 0:
         return True
     pause = elastic_pause(state)
-    if not late:
+    if not is_wait_over:
         if (Deadline.ELASTIC_BARRIER, str(wave)) not in state.deadlines:
             state.elastic.barrier_since[wave] = state.now
             state.set_deadline(Deadline.ELASTIC_BARRIER, pause, str(wave))
         return False
-    if coming and state.now - state.elastic.barrier_since[wave] < MAX_PAUSES * pause:
+    if on_its_way and state.now - state.elastic.barrier_since[wave] < MAX_PAUSES * pause:
         state.set_deadline(Deadline.ELASTIC_BARRIER, pause, str(wave))
         return False
     return True
@@ -416,18 +416,18 @@ def _is_complete_enough(state: State, wave: int, roles: List[str], late: bool) -
 
 def start_tasks(state: State, tasks: List[TaskRecord]) -> None:
     """Run these programs over the cluster spec as it stands."""
-    also = tasks[0] if tasks[0].is_sidecar or state.job.mode is Mode.FCFS else None
+    single = tasks[0] if tasks[0].is_sidecar or state.job.mode is Mode.FCFS else None
     names = tuple(task.name for task in tasks)
     gang = state.gang_of(tasks[0])
     restart = tasks[0].restarts if len(names) == 1 else 0
-    members = state.members(also)
+    members = state.members(single)
     state.emit(StartTasks(tasks[0].session, names, members, state.parameters, gang, restart))
     by_itself = names[0] if len(names) == 1 else ""
     state.set_deadline(Deadline.START, state.job.timeouts.registration_s, by_itself)
 
 
 def note_running(state: State, container_id: str, message: Running) -> None:
-    """Mark a task as running."""
+    """Mark a task as running: its executor reports that the program has started."""
     task = state.task_of(container_id)
     if task is None or task.state is not S.READY:
         return

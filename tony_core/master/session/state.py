@@ -80,13 +80,13 @@ class State:
         job: Job,
         settle_s: float,
         jitter: Callable[[], float],
-        ends_rest: bool,
+        ends_containers_at_finish: bool,
         address_bound: FrozenSet[str],
     ) -> None:
         self.job = job
         self.address_bound = address_bound  # roles whose tasks cannot move to another address
         self.settle_s = settle_s
-        self.ends_rest = ends_rest  # as in the port's PoolInfo
+        self.ends_containers_at_finish = ends_containers_at_finish  # as in the port's PoolInfo
         self.jitter = jitter
         self.now = 0.0
         self.commands: List[Command] = []
@@ -142,7 +142,8 @@ class State:
         # containers
         self.containers: Dict[str, ContainerRecord] = {}
         self.held: Dict[str, ContainerRecord] = {}  # those that have not ended
-        self.unclaimed: Dict[str, List[ContainerRecord]] = {}  # by role: see has_unclaimed()
+        #: By role: see has_unassigned_stopping().
+        self.unassigned_stopping: Dict[str, List[ContainerRecord]] = {}
         self.avoided_nodes: Set[str] = set()
         self._found: List[ContainerRecord] = []  # see any_container()
 
@@ -156,7 +157,7 @@ class State:
     # ------------------------------------------------------------------ commands, deadlines
 
     def emit(self, command: Command) -> None:
-        """Add a command."""
+        """Add a command; the shell performs commands in this order, after the event."""
         self.commands.append(command)
 
     def add_line(
@@ -335,15 +336,15 @@ class State:
         roles = self.gang_roles(self.waves[task.role.name])
         return tuple(each.name for name in roles for each in self.in_round(name))
 
-    def members(self, also: Optional[TaskRecord] = None) -> Tuple[Member, ...]:
+    def members(self, single: Optional[TaskRecord] = None) -> Tuple[Member, ...]:
         """The cluster spec: every gang task that has its ports, in the job's order."""
         out: List[Member] = []
-        for task in self._addressed(also):
+        for task in self._addressed(single):
             if not task.ports or not task.container:
                 continue
             gone = task.name in self.finished_tasks or task.session != self.session
             gone = gone or task.name in self.elastic.outside_round
-            if gone and task is not also:
+            if gone and task is not single:
                 continue
             node = self.containers[task.container].container.node
             out.append(
@@ -351,12 +352,12 @@ class State:
             )
         return tuple(out)
 
-    def _addressed(self, also: Optional[TaskRecord]) -> Iterator[TaskRecord]:
+    def _addressed(self, single: Optional[TaskRecord]) -> Iterator[TaskRecord]:
         """The tasks that a cluster spec may hold."""
         for role in self.job.roles:
-            if also is not None and role is also.role:
-                by_itself = also.is_sidecar or not self.job.shares_addresses
-                yield from [also] if by_itself else self.by_role[role.name]
+            if single is not None and role is single.role:
+                by_itself = single.is_sidecar or not self.job.shares_addresses
+                yield from [single] if by_itself else self.by_role[role.name]
             elif role.tracking is not Tracking.SIDECAR and self.job.shares_addresses:
                 yield from self.by_role[role.name]
 
@@ -378,12 +379,12 @@ class State:
             self._found = [record for record in self.held.values() if record.state in states]
         return bool(self._found)
 
-    def has_unclaimed(self, role: str) -> bool:
+    def has_unassigned_stopping(self, role: str) -> bool:
         """Whether a container of that role is being ended of which no task is known.
 
         Asked for each of thousands: the list is looked through once.
         """
-        records = self.unclaimed.get(role, [])
+        records = self.unassigned_stopping.get(role, [])
         while records and (
             records[-1].state is not ContainerState.STOPPING or records[-1].task is not None
         ):

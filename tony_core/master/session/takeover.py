@@ -103,7 +103,7 @@ def note_inherited(state: State, event: ContainersInherited) -> None:
 
 def _discard_inherited(state: State, reason: str) -> None:
     """End what the previous attempt left; the job goes on when nothing of it is there."""
-    state.takeover.discards_all = True
+    state.takeover.discards_inherited = True
     state.move_phase(Phase.ADOPTING)
     for record in list(state.held.values()):
         stop_container(state, record, 0.0, reason)
@@ -158,16 +158,21 @@ def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
     state.takeover.registered.add(record.id)
     state.move_container(record, ContainerState.LIVE)
     task = state.tasks.get(message.task)
-    fits = (
+    is_expected = (
         task is not None
         and task.state is S.PENDING
         and task.role.name in state.waves
         and task.container is None
         and (message.session == state.session or task.is_sidecar)
     )
-    same = task is not None and message.restart == task.restarts
+    is_same_attempt = task is not None and message.restart == task.restarts
     restarting = state.restarts.pending
-    if task is not None and fits and same and message.phase in ("ready", "running", "ended"):
+    if (
+        task is not None
+        and is_expected
+        and is_same_attempt
+        and message.phase in ("ready", "running", "ended")
+    ):
         _bind_task(task, record, message)
         container = record.container
         run = ContainerRun(task.session, container.id, container.node, container.log_url)
@@ -180,11 +185,11 @@ def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
         ran = message.phase == "running" or message.ran_s > 0.0
         if message.phase != "ready" and ran and state.job.mode is not Mode.FCFS:
             state.barrier_passed.add(task.role.name)
-    elif task is not None and fits and message.phase in _BETWEEN and task.name in restarting:
+    elif task is not None and is_expected and message.phase in _BETWEEN and task.name in restarting:
         _bind_task(task, record, message)  # its next attempt goes there
     elif message.task and message.phase != "idle":
         if message.task not in state.finished_tasks:
-            state.takeover.awaited_ends.add(record.id)
+            state.takeover.awaited_containers.add(record.id)
         stop_container(state, record, 0.0, "its task is done, or of another session")
 
 
@@ -202,19 +207,19 @@ def _bind_task(task: TaskRecord, record: ContainerRecord, message: Register) -> 
 
 def must_await_ends(state: State) -> bool:
     """Whether a program of the previous attempt may run beside those of this one."""
-    if state.takeover.discards_all:
+    if state.takeover.discards_inherited:
         return bool(state.held)
-    while state.takeover.awaited_ends:
-        one = next(iter(state.takeover.awaited_ends))
+    while state.takeover.awaited_containers:
+        one = next(iter(state.takeover.awaited_containers))
         if one in state.held:
             return True
-        state.takeover.awaited_ends.discard(one)
+        state.takeover.awaited_containers.discard(one)
     return False
 
 
 def may_begin_job(state: State) -> bool:
     """Whether all that belonged to no session is gone, and the first may begin."""
-    return state.takeover.discards_all and state.session < 0 and not state.held
+    return state.takeover.discards_inherited and state.session < 0 and not state.held
 
 
 def is_registration_over(state: State) -> bool:
@@ -234,7 +239,7 @@ def stop_unregistered(state: State) -> None:
         if record.state is ContainerState.LAUNCHED:
             stop_container(state, record, 0.0, "its executor did not register with the new master")
     hiding = [record.id for record in state.held.values() if _may_hide_program(state, record)]
-    state.takeover.awaited_ends.update(hiding)
+    state.takeover.awaited_containers.update(hiding)
 
 
 def _may_hide_program(state: State, record: ContainerRecord) -> bool:
@@ -258,7 +263,7 @@ def _may_hide_program(state: State, record: ContainerRecord) -> bool:
 
 
 def may_resume(state: State) -> bool:
-    """Whether the session may go on."""
+    """Whether executors have had their time to register, and no old program must end first."""
     return state.takeover.unregistered_stopped and not must_await_ends(state)
 
 
@@ -274,15 +279,15 @@ def resume_session(state: State) -> None:
         for t in state.tasks.values()
         if t.state in TERMINAL and t.name not in state.finished_tasks
     ]
-    spare: IdleExecutors = {}
+    idle: IdleExecutors = {}
     for record in state.held.values():
         if record.state is ContainerState.LIVE and record.task is None:
-            spare.setdefault(record.container.role, deque()).append(record)
+            idle.setdefault(record.container.role, deque()).append(record)
     if state.elastic.regrouping or _has_index_gaps(state):
-        _resume_round(state, spare)
+        _resume_round(state, idle)
         return
-    lost = _acquire_missing(state, spare)
-    for records in spare.values():
+    lost = _acquire_missing(state, idle)
+    for records in idle.values():
         for record in records:
             stop_container(state, record, 0.0, "not needed any more")
     state.takeover.deferred = DeferredEnds(deque(ended), lost)
@@ -349,12 +354,12 @@ def _has_index_gaps(state: State) -> bool:
     return False
 
 
-def _resume_round(state: State, spare: IdleExecutors) -> None:
+def _resume_round(state: State, idle: IdleExecutors) -> None:
     """Begin the round that the previous attempt was about to begin, or that gaps demand."""
     for name in elastic_roles(state.job):
         for task in state.by_role[name]:
             if task.state is S.PENDING:
-                _assign_idle_executor(state, task, spare)
+                _assign_idle_executor(state, task, idle)
     for task in state.tasks.values():
         if task.is_sidecar and task.state is S.PENDING and task.role.name in state.waves:
             acquire_container(state, task)  # sidecars go on over a round
@@ -362,15 +367,15 @@ def _resume_round(state: State, spare: IdleExecutors) -> None:
     _start_ready_sidecars(state)
 
 
-def _assign_idle_executor(state: State, task: TaskRecord, spare: IdleExecutors) -> None:
+def _assign_idle_executor(state: State, task: TaskRecord, idle: IdleExecutors) -> None:
     """Give an idle executor to a task that is in no round yet."""
-    if _bind_idle_executor(task, spare, task.role.name):
+    if _bind_idle_executor(task, idle, task.role.name):
         state.move(task, S.LAUNCHED, quiet=True)
 
 
-def _bind_idle_executor(task: TaskRecord, spare: IdleExecutors, *roles: str) -> bool:
+def _bind_idle_executor(task: TaskRecord, idle: IdleExecutors, *roles: str) -> bool:
     """Give the task an idle executor of one of these roles; return whether there was one."""
-    records = next((spare[role] for role in roles if spare.get(role)), None)
+    records = next((idle[role] for role in roles if idle.get(role)), None)
     if records is None:
         return False
     record = records.popleft()
@@ -379,7 +384,7 @@ def _bind_idle_executor(task: TaskRecord, spare: IdleExecutors, *roles: str) -> 
     return True
 
 
-def _acquire_missing(state: State, spare: IdleExecutors) -> List[Tuple[TaskRecord, Failure]]:
+def _acquire_missing(state: State, idle: IdleExecutors) -> List[Tuple[TaskRecord, Failure]]:
     """Acquire containers for tasks that no executor reported; return those that were lost."""
     lost: List[Tuple[TaskRecord, Failure]] = []
     for name in list(state.waves):
@@ -387,10 +392,10 @@ def _acquire_missing(state: State, spare: IdleExecutors) -> List[Tuple[TaskRecor
             if task.state in TERMINAL or task.state in HOLDS_CONTAINER:
                 continue
             if task.name in state.elastic.outside_round:
-                _assign_idle_executor(state, task, spare)
+                _assign_idle_executor(state, task, idle)
                 continue
-            bound = name in state.address_bound and task.container is None
-            if task.name in state.restarts.pending and not bound:
+            address_bound = name in state.address_bound and task.container is None
+            if task.name in state.restarts.pending and not address_bound:
                 schedule_restart(state, task)
                 continue
             if name in state.barrier_passed and not task.is_sidecar:
@@ -401,7 +406,7 @@ def _acquire_missing(state: State, spare: IdleExecutors) -> List[Tuple[TaskRecor
                 if not state.chief_done:  # else the job has succeeded without it
                     lost.append((task, failure))
                 continue
-            there = _bind_idle_executor(task, spare, name, "")
+            there = _bind_idle_executor(task, idle, name, "")
             if not there and state.job.role(name).is_elastic:
                 task.container = None
                 continue  # request_more() counts what the role lacks

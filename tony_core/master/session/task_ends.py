@@ -127,7 +127,7 @@ def _count_as_ended(state: State, record: ContainerRecord) -> None:
     the scheduler ends what is left anyway. Not when the job is killed: it may be the scheduler that
     does so, this very moment, and what a master still writes then is left for ever.
     """
-    if not state.ends_rest or state.outcome is AppState.KILLED:
+    if not state.ends_containers_at_finish or state.outcome is AppState.KILLED:
         return
     task = state.task_of(record.id)
     if task is not None and task.state in HOLDS_CONTAINER:

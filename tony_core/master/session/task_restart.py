@@ -65,21 +65,21 @@ def try_task_restart(state: State, task: TaskRecord, failure: Failure) -> bool:
     """Begin the restart of a task that has failed, if all allows it; return whether."""
     if not _is_restartable(state, task):
         return False
-    same = _repeats_early_failure(state, task, failure)
-    stays = _may_stay(state, task)
-    bound = task.role.name in state.address_bound
+    repeats = _repeats_early_failure(state, task, failure)
+    keeps_container = _may_keep_container(state, task)
+    address_bound = task.role.name in state.address_bound
     if task.restarts >= task.role.max_restarts:
         why = f"tony.{task.role.name}.max-restarts"
-    elif same:
+    elif repeats:
         why = "the same code and the same last line within 30 s of its start, twice running"
     elif why_no_retry(failure):
         why = why_no_retry(failure)
-    elif bound and not stays:
+    elif address_bound and not keeps_container:
         why = "its address is in the others' cluster spec"
-    elif bound and task.cause == PORT_TAKEN:
+    elif address_bound and task.cause == PORT_TAKEN:
         why = "its port is in the others' cluster spec, and taken"
     else:
-        _begin_restart(state, task, stays)
+        _begin_restart(state, task, keeps_container)
         return True
     kind = StoryKind.SIDECAR_GIVEN_UP if task.is_sidecar else StoryKind.TASK_GIVEN_UP
     how = "" if task.is_sidecar else " within its session"
@@ -113,7 +113,7 @@ def _repeats_early_failure(state: State, task: TaskRecord, failure: Failure) -> 
     return True
 
 
-def _may_stay(state: State, task: TaskRecord) -> bool:
+def _may_keep_container(state: State, task: TaskRecord) -> bool:
     """Whether the next attempt may have the container of the last."""
     record = state.container_of(task)
     return (
@@ -126,17 +126,17 @@ def _may_stay(state: State, task: TaskRecord) -> bool:
 # ------------------------------------------------------------------ the next attempt
 
 
-def _begin_restart(state: State, task: TaskRecord, stays: bool) -> None:
+def _begin_restart(state: State, task: TaskRecord, keeps_container: bool) -> None:
     """Take the task back to pending, and set the delay before its next attempt."""
     record = state.container_of(task)
-    if not stays:
+    if not keeps_container:
         task.forget_address()
         if record is not None:
             stop_container(state, record, 0.0, f"{task.name} is restarted in another container")
     task.new_ports = task.cause == PORT_TAKEN
     task.forget_end()
     state.begin_restart(task)
-    where = f" on {state.node_of(task)}" if stays else " in another container"
+    where = f" on {state.node_of(task)}" if keeps_container else " in another container"
     tries = f"{task.restarts} of {task.role.max_restarts}"
     text = f"{task.name} is restarted{where} ({tries}); the other tasks keep running"
     state.add_line(StoryKind.TASK_AGAIN, text, Level.DECISION, task)
@@ -146,7 +146,7 @@ def _begin_restart(state: State, task: TaskRecord, stays: bool) -> None:
 def schedule_restart(state: State, task: TaskRecord) -> None:
     """Set the delay, once nothing of the last attempt's program can be there any more."""
     if is_old_attempt_stopping(state, task):
-        return  # until the container's end: schedule_waiting()
+        return  # until the container's end: schedule_waiting_restarts()
     count = task.restarts - 1 + task.is_sidecar
     state.set_deadline(Deadline.TASK_RESTART, restart_delay(count, state.jitter()), task.name)
 
@@ -157,10 +157,10 @@ def is_old_attempt_stopping(state: State, task: TaskRecord) -> bool:
     if record is not None and record.state is ContainerState.STOPPING:
         return True
     # What the previous master left, and whose executor did not register.
-    return state.has_unclaimed("") or state.has_unclaimed(task.role.name)
+    return state.has_unassigned_stopping("") or state.has_unassigned_stopping(task.role.name)
 
 
-def schedule_waiting(state: State) -> None:
+def schedule_waiting_restarts(state: State) -> None:
     """Set the delays of restarts that waited for the end of a container."""
     while state.unhandled.ended_containers:
         record = state.unhandled.ended_containers.popleft()
@@ -168,7 +168,7 @@ def schedule_waiting(state: State) -> None:
             names = [record.task] if record.task in state.restarts.pending else []
         else:
             role = record.container.role
-            names = [] if state.has_unclaimed(role) else sorted(state.restarts.pending)
+            names = [] if state.has_unassigned_stopping(role) else sorted(state.restarts.pending)
         for name in names:
             if (Deadline.TASK_RESTART, name) not in state.deadlines:
                 schedule_restart(state, state.tasks[name])

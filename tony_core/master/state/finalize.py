@@ -178,8 +178,8 @@ def remove_job_folder(context: MasterContext, log: Log) -> None:
     def remove() -> None:
         try:
             jobfolder.remove(root, context.app_id)
-            if context.pointer:
-                filesystem(context.pointer).delete(context.pointer)
+            if context.state_pointer:
+                filesystem(context.state_pointer).delete(context.state_pointer)
             problems.clear()
         except Exception as error:
             problems[:] = [f"{type(error).__name__}: {error}"]

@@ -17,7 +17,7 @@ grant now, and for each that still waits, why.
   for it, and only what it does not need is granted to others. So no job starves.
 * *Spare* containers (what an elastic role of a running job has room for beyond its minimum)
   come last: what other jobs wait for, aged or not, is set aside before one is granted, and they do
-  not age. So needed containers are granted as if there were no spare ones.
+  not age. So needed containers are granted as if there were no optional ones.
 * What could not be granted on an empty machine is never queued: :func:`never_fits`.
 
 Memory and GPUs are always counted, vcores only where a capacity names them: a laptop's
@@ -78,11 +78,11 @@ class RoleRequest(NamedTuple):
 
 
 class RequestGroup(NamedTuple):
-    """Requests that are granted whole or one by one; ``spare`` ones after all others."""
+    """Requests that are granted whole or one by one; ``optional`` ones after all others."""
 
     whole: bool
     requests: Tuple[RoleRequest, ...]
-    spare: bool = False
+    optional: bool = False
 
     @property
     def demand(self) -> Demand:
@@ -176,7 +176,7 @@ class _Deciding:
         # The gang first: were its sidecars started while it waits, two applications could
         # keep each other's gangs waiting by nothing but their sidecars.
         for group in sorted(queued.groups, key=lambda group: not group.whole):
-            if group.spare:
+            if group.optional:
                 continue
             if lacking is not None and not group.whole:
                 lacking = lacking + group.demand
@@ -200,9 +200,9 @@ class _Deciding:
         self._aside = self._lacking
 
     def consider_spare(self, queued: QueuedApp) -> None:
-        """Grant one application's spare containers from what no other waits for."""
+        """Grant one application's optional containers from what no other waits for."""
         lacking: List[RoleRequest] = []
-        for unit in (unit for group in queued.groups if group.spare for unit in _singles(group)):
+        for unit in (unit for group in queued.groups if group.optional for unit in _singles(group)):
             if self._fits(queued.capacity, unit[0].each):
                 self._grant(queued, unit)
             else:

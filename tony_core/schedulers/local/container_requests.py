@@ -97,7 +97,7 @@ class ContainerRequests:
         if not self._groups:
             self._since = None
         elif self._since is None or (self._has_needed() and not had_needed):
-            self._since = time.monotonic()  # the wait for spare ones does not count
+            self._since = time.monotonic()  # the wait for optional ones does not count
         self._last_reason = ""
         self._update(self._write_requests)
 
@@ -148,8 +148,8 @@ class ContainerRequests:
     # ------------------------------------------------------------------ the ledger
 
     def _has_needed(self) -> bool:
-        """Whether a request is more than spare."""
-        return any(not request.spare for _, group in self._groups for request in group.values())
+        """Whether a request is not optional."""
+        return any(not request.optional for _, group in self._groups for request in group.values())
 
     def _refuse(
         self, group: Dict[_Key, container_pool.ContainerRequest], gang: bool, room: Capacity
@@ -195,10 +195,10 @@ class ContainerRequests:
             return
         assert self._since is not None
         groups = tuple(
-            RequestGroup(gang, tuple(requests), spare)
+            RequestGroup(gang, tuple(requests), optional)
             for gang, group in self._groups
-            for spare in (False, True)
-            for requests in (_role_requests(group, spare),)
+            for optional in (False, True)
+            for requests in (_role_requests(group, optional),)
             if requests
         )
         book.queue[app.app_id] = PendingRequest(
@@ -276,12 +276,12 @@ class ContainerRequests:
 
 
 def _role_requests(
-    group: Dict[_Key, container_pool.ContainerRequest], spare: bool
+    group: Dict[_Key, container_pool.ContainerRequest], optional: bool
 ) -> List[RoleRequest]:
     return [
         RoleRequest(request.role, request.session, request.count, demand_of(request.resources))
         for request in group.values()
-        if request.spare is spare
+        if request.optional is optional
     ]
 
 

@@ -120,9 +120,11 @@ class PendingRequest(NamedTuple):
         memory, gpus, vcores = data["capacity"]
         groups = tuple(
             RequestGroup(
-                whole, tuple(RoleRequest(w[0], w[1], w[2], Demand(*w[3:])) for w in wants), *spare
+                whole,
+                tuple(RoleRequest(w[0], w[1], w[2], Demand(*w[3:])) for w in wants),
+                *optional,
             )
-            for whole, wants, *spare in data["groups"]
+            for whole, wants, *optional in data["groups"]
         )
         return cls(
             data["app"],
@@ -336,11 +338,11 @@ class Ledger:
 
 
 def _group(group: RequestGroup) -> List[Any]:
-    # Only spare ones carry the mark: masters of earlier versions read the others.
+    # Only optional ones carry the mark: masters of earlier versions read the others.
     return [
         group.whole,
         [_request(request) for request in group.requests],
-        *([True] if group.spare else []),
+        *([True] if group.optional else []),
     ]
 
 

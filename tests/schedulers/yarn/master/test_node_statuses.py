@@ -62,14 +62,14 @@ def test_nodes_are_looked_at_after_a_programs_end_and_not_before() -> None:
     looked = cast(Looked, pool._launcher)
     assert not pool.on_answer(cast(Any, Nothing()))
     assert looked.at == {}
-    pool.look_closely()
+    pool.expect_ends()
     assert pool.on_answer(cast(Any, Nothing())), "the next heartbeat comes soon"
     assert looked.at == {one.node: [one.id], two.node: [two.id]}
 
 
 def test_many_nodes_are_left_to_the_resource_manager() -> None:
     pool = pool_with(*(container(n, node=f"n{n}") for n in range(1, MAX_POLLED_NODES + 2)))
-    pool.look_closely()
+    pool.expect_ends()
     assert pool.on_answer(cast(Any, Nothing()))
     assert cast(Looked, pool._launcher).at == {}
 

@@ -120,7 +120,7 @@ class YarnPool(container_pool.ContainerPool):
             master_lost_s=self._application.master_lost_s,
             settle_s=SETTLE_S,
             can_restart_master=number < self._application.max_attempts,
-            ends_rest=True,
+            ends_containers_at_finish=True,
         )
         self._thread = threading.Thread(
             target=self._run_heartbeat, name="yarn-heartbeat", daemon=True
@@ -180,7 +180,7 @@ class YarnPool(container_pool.ContainerPool):
                 self._containers.release(held)
                 self._wake()
 
-    def look_closely(self) -> None:
+    def expect_ends(self) -> None:
         with self._changed:
             now = time.monotonic()
             if now >= self._ends_expected_until:

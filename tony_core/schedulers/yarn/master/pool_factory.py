@@ -72,7 +72,7 @@ def create_master(
         host=host,
         bind="0.0.0.0",
         proxy=web_proxy(conf, attempt.application, job.yarn.view_acl or ""),
-        pointer=home.pointer_folder(
+        state_pointer=home.pointer_folder(
             home.home_or_root(conf, sent.user, sent.root), sent.root, app_id
         ),
         localized_dir=os.getcwd(),
