@@ -125,12 +125,12 @@ def start_jobs(conf: SiteConfiguration, count: int, port: int) -> List[str]:
         app = client.new_application().id
         client.submit(
             ApplicationSubmissionContext(
-                application_id=app.message(),
+                application_id=app.to_message(),
                 application_name="waits",
                 unmanaged_am=True,
                 application_type="TONY",
                 am_container_spec=ContainerLaunchContext(),
-                resource=Capability(64, 1).message(),
+                resource=Capability(64, 1).to_message(),
                 max_app_attempts=1,
             )
         )

@@ -6,7 +6,7 @@ from typing import NamedTuple, Union
 from tony_core.protocol.messages import Message, Prepare, Start, Welcome
 
 
-class Send(NamedTuple):
+class SendMessage(NamedTuple):
     """Send this message on that link."""
 
     link: int
@@ -60,7 +60,7 @@ class EndProcesses(NamedTuple):
     everything: bool  # TensorBoard beside the program too
 
 
-class Log(NamedTuple):
+class WriteLog(NamedTuple):
     """A line for the executor's own log."""
 
     text: str
@@ -74,6 +74,6 @@ class Exit(NamedTuple):
 
 
 Command = Union[
-    Send, CloseLink, FindMaster, StopFinding, Configure, PrepareTask, StartProgram,
-    EndProcesses, Log, Exit,
+    SendMessage, CloseLink, FindMaster, StopFinding, Configure, PrepareTask, StartProgram,
+    EndProcesses, WriteLog, Exit,
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional
 from tony_core.protocol.link import split_address
 
 
-class UsageError(Exception):
+class WrongArguments(Exception):
     """The executor was started with wrong arguments or variables."""
 
 
@@ -39,28 +39,28 @@ class ContainerContext(NamedTuple):
 
 
 def read_context(environment: Mapping[str, str], master: str, runtime: str) -> ContainerContext:
-    """Read the context from the environment; raises :class:`UsageError`."""
+    """Read the context from the environment; raises :class:`WrongArguments`."""
     try:
         split_address(master)
     except ValueError as error:
-        raise UsageError(f"--master: {error}") from None
+        raise WrongArguments(f"--master: {error}") from None
     names = ("TONY_CONTAINER_ID", "TONY_LOG_DIR", "TONY_SECRET_FILE")
     missing = [name for name in names if not environment.get(name)]
     if missing:
-        raise UsageError(f"missing environment variables: {', '.join(missing)}")
+        raise WrongArguments(f"missing environment variables: {', '.join(missing)}")
     secret_file = environment["TONY_SECRET_FILE"]
     try:
         with open(secret_file, "rb") as file:
             secret = file.read()
     except OSError as error:
-        raise UsageError(f"TONY_SECRET_FILE {secret_file}: {error.strerror}") from None
+        raise WrongArguments(f"TONY_SECRET_FILE {secret_file}: {error.strerror}") from None
     if not secret:
-        raise UsageError(f"TONY_SECRET_FILE {secret_file} is empty")
+        raise WrongArguments(f"TONY_SECRET_FILE {secret_file} is empty")
     log_dir = os.path.abspath(environment["TONY_LOG_DIR"])
     try:
         os.makedirs(log_dir, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"TONY_LOG_DIR {log_dir}: {error.strerror}") from None
+        raise WrongArguments(f"TONY_LOG_DIR {log_dir}: {error.strerror}") from None
     return ContainerContext(
         container_id=environment["TONY_CONTAINER_ID"],
         host=_node(environment) or route_to(master),
@@ -109,5 +109,5 @@ def _successor(text: Optional[str]) -> Optional[List[str]]:
     except ValueError:
         argv = None
     if not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv):
-        raise UsageError("TONY_SUCCESSOR is not a JSON list of strings")
+        raise WrongArguments("TONY_SUCCESSOR is not a JSON list of strings")
     return argv

@@ -58,7 +58,13 @@ from tony_executor.exit_codes import (
 )
 from tony_executor.master_link import MasterLink, UnsentTelemetry
 from tony_executor.monitoring.diagnosis import diagnose_end
-from tony_executor.task_state import HAS_PROGRAM, Ending, Identity, Phase, TaskState
+from tony_executor.task_state import (
+    HAS_PROGRAM,
+    ContainerIdentity,
+    Ending,
+    ExecutorPhase,
+    ExecutorTask,
+)
 
 LEFTOVER_GRACE_S = 1.0  # for what the program leaves behind, and when there is no master
 RESEND_S = 5.0  # between two reports of an end that no master has acknowledged
@@ -67,9 +73,9 @@ RESEND_S = 5.0  # between two reports of an end that no master has acknowledged
 class ExecutorMachine:
     """Decides what the executor does; ``register_s`` is how long a first master is looked for."""
 
-    def __init__(self, identity: Identity, register_s: float) -> None:
+    def __init__(self, identity: ContainerIdentity, register_s: float) -> None:
         self.identity = identity
-        self.task = TaskState(identity.host)
+        self.task = ExecutorTask(identity.host)
         self.ended: Optional[Ended] = None  # not acknowledged yet
         self.exited = False
         self._now = 0.0
@@ -137,8 +143,8 @@ class ExecutorMachine:
     def validate(self) -> None:
         """Check what must hold after every event."""
         sweeps, link = self._sweep_until is not None, self.master.link
-        assert (self.task.phase is Phase.IDLE) == (self.task.session < 0), self.task.story()
-        assert self.ended is None or self.task.phase is Phase.ENDED, self.task.story()
+        assert (self.task.phase is ExecutorPhase.IDLE) == (self.task.session < 0), self.task.story()
+        assert self.ended is None or self.task.phase is ExecutorPhase.ENDED, self.task.story()
         assert self._next is None or sweeps, self.task.story()
         assert not self._stops or sweeps, self.task.story()
         assert self._exit is None or sweeps or self.exited, self.task.story()
@@ -180,7 +186,7 @@ class ExecutorMachine:
         if self.master.link is not None:
             self._close_link(link, "Shutdown from an older master")
             return
-        self._do(commands.Log(f"refused by a master: {message.reason}"))
+        self._do(commands.WriteLog(f"refused by a master: {message.reason}"))
         self._begin_exit(EXIT_SHUT_DOWN, message.reason or "refused by the master", message.grace_s)
 
     def _welcome(self, link: int, welcome: Welcome) -> None:
@@ -188,7 +194,7 @@ class ExecutorMachine:
         registered = self.master.accept(link, welcome, self._now)
         if registered is None:
             return
-        if is_first or self.task.phase is Phase.PREPARING:
+        if is_first or self.task.phase is ExecutorPhase.PREPARING:
             self._prepare_since = self._now
         self._catch_up(registered)
 
@@ -198,7 +204,7 @@ class ExecutorMachine:
             self._resend_at = self._now + RESEND_S
             if registered.ended is None:
                 self.master.send(self.ended)
-        elif self.task.phase is Phase.READY and registered.phase != "ready":
+        elif self.task.phase is ExecutorPhase.READY and registered.phase != "ready":
             self._send_ready()
         for message in self._telemetry.take():
             self.master.send(message)
@@ -209,13 +215,15 @@ class ExecutorMachine:
         number, mine = (message.session, message.restart), (self.task.session, self.task.restart)
         if number < mine or self.is_exiting:
             return
-        if number == mine and self.task.phase is not Phase.ENDED:
+        if number == mine and self.task.phase is not ExecutorPhase.ENDED:
             # Sent again: so is the answer.
-            if self.task.phase is Phase.READY:
+            if self.task.phase is ExecutorPhase.READY:
                 self._send_ready()
-            elif self.task.phase is Phase.RUNNING:
+            elif self.task.phase is ExecutorPhase.RUNNING:
                 self._do(
-                    commands.Log(f"session {self.task.session} runs already: Prepare is ignored")
+                    commands.WriteLog(
+                        f"session {self.task.session} runs already: Prepare is ignored"
+                    )
                 )
             return
         if self.task.phase in HAS_PROGRAM and self._ending is None:
@@ -226,8 +234,8 @@ class ExecutorMachine:
         if self._sweep_until is not None:
             self._next = message
             return
-        if self.task.phase in (Phase.PREPARING, Phase.READY):
-            self._move(Phase.ENDED)
+        if self.task.phase in (ExecutorPhase.PREPARING, ExecutorPhase.READY):
+            self._move(ExecutorPhase.ENDED)
         self._begin_session(message)
 
     def _begin_session(self, message: Prepare) -> None:
@@ -240,46 +248,46 @@ class ExecutorMachine:
         self._do(commands.PrepareTask(message))
 
     def _on_prepared(self, event: events.Prepared) -> None:
-        if event.session != self.task.session or self.task.phase is not Phase.PREPARING:
+        if event.session != self.task.session or self.task.phase is not ExecutorPhase.PREPARING:
             return
         self.task.host = event.host
         self.task.ports = dict(event.ports)
         self._prepare_since = None
-        self._move(Phase.READY)
+        self._move(ExecutorPhase.READY)
         self._send_ready()
 
     def _on_not_prepared(self, event: events.NotPrepared) -> None:
-        if event.session == self.task.session and self.task.phase is Phase.PREPARING:
+        if event.session == self.task.session and self.task.phase is ExecutorPhase.PREPARING:
             self._end(1, 0, Ending(event.cause, event.message))
 
     def _start(self, message: Start) -> None:
         is_ours = (message.session, message.restart) == (self.task.session, self.task.restart)
-        if not is_ours or self.task.phase is not Phase.READY:
+        if not is_ours or self.task.phase is not ExecutorPhase.READY:
             if is_ours and self.task.phase in HAS_PROGRAM:
                 return  # sent again
             text = (
                 f"Start of session {message.session} in {self.task.phase.value} {self.task.session}"
             )
-            self._do(commands.Log(f"{text} is ignored"))
+            self._do(commands.WriteLog(f"{text} is ignored"))
             return
         self._execution_s = message.execution_timeout_s
         self.task.started_at = self._now
-        self._move(Phase.STARTING)
+        self._move(ExecutorPhase.STARTING)
         self._do(commands.StartProgram(self.task.name, message))
 
     def _on_program_started(self, event: events.ProgramStarted) -> None:
-        if event.session != self.task.session or self.task.phase is not Phase.STARTING:
+        if event.session != self.task.session or self.task.phase is not ExecutorPhase.STARTING:
             return
         self.task.started_at = event.at
         self.task.offsets = self.task.offsets or dict(event.offsets)
         self.task.gpus = list(event.gpus)
-        self._move(Phase.RUNNING)
+        self._move(ExecutorPhase.RUNNING)
         task = self.task
         offsets, gpus = dict(task.offsets), list(task.gpus)
         self.master.send(Running(task.session, event.pid, offsets, task.restart, gpus))
 
     def _on_program_not_started(self, event: events.ProgramNotStarted) -> None:
-        if event.session != self.task.session or self.task.phase is not Phase.STARTING:
+        if event.session != self.task.session or self.task.phase is not ExecutorPhase.STARTING:
             return
         ending = self._ending or Ending(event.cause, event.message)
         self._end(event.exit_code, 0, ending)
@@ -328,7 +336,7 @@ class ExecutorMachine:
         self._prepare_since = None
         self.task.started_at = None
         self._execution_s = None
-        self._move(Phase.ENDED)
+        self._move(ExecutorPhase.ENDED)
         self.ended = self.task.last = ended
         self._resend_at = self._now + RESEND_S
         self.master.send(ended)
@@ -336,7 +344,7 @@ class ExecutorMachine:
     def _on_ports_taken(self, event: events.PortsTaken) -> None:
         if (
             event.session == self.task.session
-            and self.task.phase is Phase.RUNNING
+            and self.task.phase is ExecutorPhase.RUNNING
             and not self._ending
         ):
             names = ", ".join(event.names)
@@ -351,7 +359,7 @@ class ExecutorMachine:
             self._resend_at = None
 
     def _stop(self, message: Stop) -> None:
-        if message.session < self.task.session and self.task.phase is not Phase.ENDED:
+        if message.session < self.task.session and self.task.phase is not ExecutorPhase.ENDED:
             return  # of a session that a newer one has replaced
         self._next = None
         if message.session not in self._stops:
@@ -374,9 +382,9 @@ class ExecutorMachine:
     def _stop_program(self, reason: str) -> None:
         if self.task.phase in HAS_PROGRAM:
             self._ending = self._ending or Ending(ExitCause.STOPPED, reason)
-        elif self.task.phase in (Phase.PREPARING, Phase.READY):
+        elif self.task.phase in (ExecutorPhase.PREPARING, ExecutorPhase.READY):
             self._prepare_since = None
-            self._move(Phase.ENDED)
+            self._move(ExecutorPhase.ENDED)
 
     def _end_processes(self, grace_s: float, everything: bool = False) -> None:
         """Begin a sweep, or shorten the one that runs; a longer grace never lengthens it."""
@@ -399,7 +407,7 @@ class ExecutorMachine:
         for session in stops:
             self.master.send(Stopped(session, clean, list(event.survivors)))
         if not clean:
-            self._do(commands.Log(f"these processes survived KILL: {event.survivors}"))
+            self._do(commands.WriteLog(f"these processes survived KILL: {event.survivors}"))
         if self._exit is not None:
             self._do(self._exit)
             self.exited = True
@@ -466,7 +474,7 @@ class ExecutorMachine:
         self._prepare_since = None
         limit = f"within {self.master.welcome.registry_timeout_s:g} s"
         setting = "(tony.task.executor.registry-timeout-sec)"
-        if self.task.phase is Phase.PREPARING:
+        if self.task.phase is ExecutorPhase.PREPARING:
             message = f"the working folder and the ports were not there {limit} {setting}"
             self._end(1, 0, Ending(ExitCause.REGISTRY_TIMEOUT, message))
         else:
@@ -484,7 +492,7 @@ class ExecutorMachine:
 
     # ------------------------------------------------------------------ shared by all
 
-    def _move(self, phase: Phase) -> None:
+    def _move(self, phase: ExecutorPhase) -> None:
         self.task.move(phase, self._now)
 
     def _send_ready(self) -> None:

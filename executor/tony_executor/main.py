@@ -29,14 +29,14 @@ def main(argv: Sequence[str]) -> int:
     if not os.environ.get("TONY_SHIM"):
         guard.fork_executor()
     # After the fork: the guard has no use for these.
-    from tony_executor.context import UsageError, read_context
+    from tony_executor.context import WrongArguments, read_context
     from tony_executor.shell import Shell
 
     runtime = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
         register_s = float(options.get("--register-timeout", REGISTER_S))
         shell = Shell(read_context(os.environ, options["--master"], runtime), register_s)
-    except (UsageError, ValueError) as error:
+    except (WrongArguments, ValueError) as error:
         sys.stderr.write(f"executor: {error}\n")
         return EXIT_USAGE
     try:

@@ -17,9 +17,9 @@ from tony_executor.commands import (
     Command,
     Configure,
     FindMaster,
-    Log,
-    Send,
+    SendMessage,
     StopFinding,
+    WriteLog,
 )
 
 MAX_NOTES = 50
@@ -50,12 +50,12 @@ class MasterLink:
     def register(self, link: int, register: Register) -> None:
         """Tell the peer of a new link who we are."""
         self.registered[link] = register
-        self._emit(Send(link, register))
+        self._emit(SendMessage(link, register))
 
     def send(self, message: Message) -> None:
         """Send to the master; without one the message is dropped."""
         if self.link is not None:
-            self._emit(Send(self.link, message))
+            self._emit(SendMessage(self.link, message))
 
     def accept(self, link: int, welcome: Welcome, now: float) -> Optional[Register]:
         """Obey the master that sent this Welcome; returns the Register that it answered.
@@ -74,7 +74,7 @@ class MasterLink:
         self.lost_since = None
         self.welcome = welcome
         self.heartbeat_at = now + welcome.heartbeat_s
-        self._emit(Log(f"master {welcome.attempt} accepted us"))
+        self._emit(WriteLog(f"master {welcome.attempt} accepted us"))
         self._emit(StopFinding())
         self._emit(Configure(link, welcome))
         return self.registered[link]
@@ -85,7 +85,7 @@ class MasterLink:
         if link != self.link:
             return
         self._lose(now)
-        self._emit(Log(f"connection to master {self.attempt} lost: {reason}"))
+        self._emit(WriteLog(f"connection to master {self.attempt} lost: {reason}"))
         if not is_exiting:
             self._emit(FindMaster(start_successor=True))
 

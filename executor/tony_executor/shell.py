@@ -39,7 +39,7 @@ from tony_executor.exit_codes import EXIT_MASTER_LOST, EXIT_TERMINATED
 from tony_executor.machine import ExecutorMachine
 from tony_executor.network.master_discovery import MasterDiscovery
 from tony_executor.program import Program
-from tony_executor.task_state import Identity
+from tony_executor.task_state import ContainerIdentity
 
 WELCOME_S = 15.0  # from Register to Welcome
 FLUSH_S = 3.0
@@ -70,7 +70,7 @@ class Shell:
         everywhere = "::" if ":" in context.host or loopback_address() == "::1" else "0.0.0.0"
         here = context.host if is_loopback(context.host) else everywhere
         self._listener = self._limiter.listen(listen_host or here, 0, self._accepted)
-        identity = Identity(
+        identity = ContainerIdentity(
             context.container_id,
             context.host,
             self._listener.port,
@@ -97,7 +97,7 @@ class Shell:
             self._log,
         )
         self._performers: Dict[Type[Any], Callable[[Any], None]] = {
-            commands.Send: self._send,
+            commands.SendMessage: self._send,
             commands.CloseLink: self._close_link,
             commands.FindMaster: lambda command: self._discovery.start(command.start_successor),
             commands.StopFinding: lambda command: self._discovery.stop(),
@@ -105,7 +105,7 @@ class Shell:
             commands.PrepareTask: lambda command: self._program.prepare(command.prepare),
             commands.StartProgram: lambda command: self._program.start(command.start),
             commands.EndProcesses: lambda c: self._program.end_processes(c.grace_s, c.everything),
-            commands.Log: lambda command: self._log(command.text),
+            commands.WriteLog: lambda command: self._log(command.text),
             commands.Exit: self._exit_process,
         }
 
@@ -222,7 +222,7 @@ class Shell:
             self._emit(LinkClosed(self._reactor.now(), number, reason))
             self._discovery.retry()
 
-    def _send(self, command: commands.Send) -> None:
+    def _send(self, command: commands.SendMessage) -> None:
         link = self._links.get(command.link)
         if link is not None:
             link.send(command.message)

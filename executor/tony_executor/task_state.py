@@ -9,7 +9,7 @@ from tony_core.exit_causes import ExitCause
 from tony_core.protocol.messages import Ended, Prepare, Register
 
 
-class Phase(Enum):
+class ExecutorPhase(Enum):
     """Where the task of this session stands.
 
     IDLE until the first Prepare; PREPARING while its folder is made and its ports are taken; READY
@@ -25,24 +25,24 @@ class Phase(Enum):
     ENDED = "ended"
 
 
-TRANSITIONS: Dict[Phase, Set[Phase]] = {
-    Phase.IDLE: {Phase.PREPARING},
-    Phase.PREPARING: {Phase.READY, Phase.ENDED},
-    Phase.READY: {Phase.STARTING, Phase.ENDED},
-    Phase.STARTING: {Phase.RUNNING, Phase.ENDED},
-    Phase.RUNNING: {Phase.ENDED},
-    Phase.ENDED: {Phase.PREPARING},
+TRANSITIONS: Dict[ExecutorPhase, Set[ExecutorPhase]] = {
+    ExecutorPhase.IDLE: {ExecutorPhase.PREPARING},
+    ExecutorPhase.PREPARING: {ExecutorPhase.READY, ExecutorPhase.ENDED},
+    ExecutorPhase.READY: {ExecutorPhase.STARTING, ExecutorPhase.ENDED},
+    ExecutorPhase.STARTING: {ExecutorPhase.RUNNING, ExecutorPhase.ENDED},
+    ExecutorPhase.RUNNING: {ExecutorPhase.ENDED},
+    ExecutorPhase.ENDED: {ExecutorPhase.PREPARING},
 }
-HAS_PROGRAM = (Phase.STARTING, Phase.RUNNING)
+HAS_PROGRAM = (ExecutorPhase.STARTING, ExecutorPhase.RUNNING)
 
 #: As messages.Register.phase names them.
 ON_THE_WIRE = {
-    Phase.IDLE: "idle",
-    Phase.PREPARING: "idle",
-    Phase.READY: "ready",
-    Phase.STARTING: "running",
-    Phase.RUNNING: "running",
-    Phase.ENDED: "ended",
+    ExecutorPhase.IDLE: "idle",
+    ExecutorPhase.PREPARING: "idle",
+    ExecutorPhase.READY: "ready",
+    ExecutorPhase.STARTING: "running",
+    ExecutorPhase.RUNNING: "running",
+    ExecutorPhase.ENDED: "ended",
 }
 
 
@@ -50,7 +50,7 @@ class InvalidTransition(Exception):
     """A fault of ours; carries what happened before."""
 
 
-class Identity(NamedTuple):
+class ContainerIdentity(NamedTuple):
     """The fields of Register that never change."""
 
     container_id: str
@@ -68,14 +68,14 @@ class Ending(NamedTuple):
     message: str
 
 
-class TaskState:
+class ExecutorTask:
     """The task of the newest session."""
 
     def __init__(self, host: str) -> None:
         self.name = ""
         self.session = -1
         self.restart = 0  # how often this task was restarted within the session
-        self.phase = Phase.IDLE
+        self.phase = ExecutorPhase.IDLE
         self.host = host
         self.ports: Dict[str, int] = {}
         self.gpus: List[str] = []  # as in messages.Running
@@ -92,9 +92,9 @@ class TaskState:
         self.name = message.task
         self.session = message.session
         self.restart = message.restart
-        self.move(Phase.PREPARING, at)
+        self.move(ExecutorPhase.PREPARING, at)
 
-    def move(self, phase: Phase, at: float) -> None:
+    def move(self, phase: ExecutorPhase, at: float) -> None:
         """Go to that phase; raises :class:`InvalidTransition` where no transition leads there."""
         step = f"{at:.3f} {self.phase.value} -> {phase.value} (session {self.session})"
         self._history = [*self._history[-30:], step]
@@ -110,7 +110,7 @@ class TaskState:
         """How long the program has run."""
         return now - self.started_at if self.started_at is not None else 0.0
 
-    def register(self, who: Identity, now: float) -> Register:
+    def register(self, who: ContainerIdentity, now: float) -> Register:
         """The first message to a master."""
         return Register(
             container_id=who.container_id,

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from tests.bundle.test_archive import FOLDER, GOOD, HARD, LINK, make_zip, tar
 from tests.fuzzing import bounds, fuzz, mutations
 from tony_core.bundle import archive
-from tony_core.bundle.archive import ArchiveError, Limits
+from tony_core.bundle.archive import ArchiveError, ArchiveLimits
 
 MB = 1 << 20
-SMALL = Limits(size=8 * MB, members=1000)
+SMALL = ArchiveLimits(size=8 * MB, members=1000)
 
 
 def header(name: bytes, size: int, type: bytes = tarfile.REGTYPE, **fields: bytes) -> bytes:
@@ -187,7 +187,7 @@ def pax_sparse(size: int) -> bytes:
 def test_a_bomb_costs_little_and_is_one_error(tmp_path: Path, bomb: str) -> None:
     path = tmp_path / "bomb"
     path.write_bytes(BOMBS[bomb]())
-    limits = SMALL if "300,001" not in bomb else Limits()
+    limits = SMALL if "300,001" not in bomb else ArchiveLimits()
     for number, call in enumerate((archive.listing, archive.check)):
         if bomb == "100 MB after the end" and number == 0:
             continue  # read by who reads all

@@ -14,7 +14,7 @@ import pytest
 from tests.bundle.conftest import Site
 from tests.bundle.jobs import job, ref
 from tony_core.bundle import archive, localization
-from tony_core.bundle.archive_streams import Limits
+from tony_core.bundle.archive_streams import ArchiveLimits
 from tony_core.bundle.client import planning, staging
 from tony_core.bundle.local import garbage
 from tony_core.bundle.localization import LocalizationError, localize
@@ -55,7 +55,7 @@ def test_an_archive_is_unpacked_once(
     calls: List[str] = []
     real = archive.extract
 
-    def counted(path: str, target: str, limits: Limits) -> archive.Listing:
+    def counted(path: str, target: str, limits: ArchiveLimits) -> archive.Listing:
         calls.append(path)
         return real(path, target, limits)
 
@@ -79,7 +79,7 @@ def test_a_job_bounds_what_an_archive_may_hold_on_both_sides(tmp_path: Path, dat
     assert "more than 1 members (see tony.containers.archive-max-members)" in str(problem)
     item = staged(root, ref(data, "d", archive=True))["d"]
     with pytest.raises(LocalizationError, match="more than 1 members"):
-        localize(item, str(root), Limits(members=1))
+        localize(item, str(root), ArchiveLimits(members=1))
     assert not os.path.exists(os.path.join(os.path.dirname(item.uri), "unpacked"))
     assert os.listdir(os.path.join(root, "store", "tmp")) == []
     assert os.path.isdir(localize(item, str(root)))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.client.scripted import APP, Scripted, event, status, task
 from tony_core.client import lookup
-from tony_core.client.finalize import ended_job, finalize, finalize_all
+from tony_core.client.finalize import finalize, finalize_all, finalize_and_read
 from tony_core.client.lookup import await_end, final_view, look_up, view_of, whole_story
 from tony_core.client.merge import from_page
 from tony_core.history.reader import read_job
@@ -309,7 +309,7 @@ def test_history_shows_an_end_before_it_is_written(
     written = history(tmp_path)
     before = written.read_text()
     cluster = Cluster(tmp_path, ended(finished=time.time()))
-    found, view = ended_job(str(tmp_path / "history"), APP, cluster)
+    found, view = finalize_and_read(str(tmp_path / "history"), APP, cluster)
     assert written.read_text() == before and len(list(written.parent.iterdir())) == 1
     assert view.state is AppState.KILLED
     assert found.events[-1]["text"] == "the job has ended: KILLED: killed by ann"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.client.scripted import APP, PageServer, Scripted, status, task
 from tony_core.client import logs
 from tony_core.client.errors import UsageError
-from tony_core.client.logs import Line, LogFile, LogReader, read_logs
+from tony_core.client.logs import Line, LogFile, TaskLogReader, read_logs
 from tony_core.client.merge import from_page, with_containers
 from tony_core.schedulers.port import AppState, LogRef, SchedulerError
 
@@ -94,8 +94,8 @@ class TestOneFile:
 
 
 class TestTheReader:
-    def reader(self, scheduler: Scripted, **words: Any) -> LogReader:
-        return LogReader(scheduler, APP, **words)
+    def reader(self, scheduler: Scripted, **words: Any) -> TaskLogReader:
+        return TaskLogReader(scheduler, APP, **words)
 
     def scheduler(self) -> Scripted:
         made = Scripted("", status())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.client.scripted import PageServer, task
 from tests.fuzzing import fuzz, mutations
 from tony_core.client.errors import PageError
-from tony_core.client.page import Page
+from tony_core.client.page import JobPage
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def server() -> Iterator[PageServer]:
 
 
 @pytest.fixture
-def page(server: PageServer) -> Iterator[Page]:
-    made = Page(server.url, timeout_s=2.0)
+def page(server: PageServer) -> Iterator[JobPage]:
+    made = JobPage(server.url, timeout_s=2.0)
     yield made
     made.close()
 
 
-def test_reads_job_tasks_and_events(server: PageServer, page: Page) -> None:
+def test_reads_job_tasks_and_events(server: PageServer, page: JobPage) -> None:
     server.tasks = [task("worker:0")]
     server.tell("one", "two", "three")
     assert page.job()["name"] == "mnist"
@@ -39,13 +39,13 @@ def test_reads_job_tasks_and_events(server: PageServer, page: Page) -> None:
     assert following == 3
 
 
-def test_every_request_renews_the_lease(server: PageServer, page: Page) -> None:
+def test_every_request_renews_the_lease(server: PageServer, page: JobPage) -> None:
     page.job()
     page.events(0)
     assert [headers["X-Tony-Client"] for headers in server.headers] == ["1", "1"]
 
 
-def test_a_long_poll_ends_with_the_event(server: PageServer, page: Page) -> None:
+def test_a_long_poll_ends_with_the_event(server: PageServer, page: JobPage) -> None:
     timer = threading.Timer(0.2, server.tell, ["late"])
     timer.start()
     events, _ = page.events(0, wait_s=60)
@@ -55,13 +55,13 @@ def test_a_long_poll_ends_with_the_event(server: PageServer, page: Page) -> None
 
 def test_a_silent_page_is_an_error_in_time(server: PageServer) -> None:
     server.silent.set()
-    page = Page(server.url, timeout_s=0.2)
+    page = JobPage(server.url, timeout_s=0.2)
     with pytest.raises(PageError, match="does not answer"):
         page.job()
     server.silent.clear()
 
 
-def test_a_closed_connection_is_opened_again(server: PageServer, page: Page) -> None:
+def test_a_closed_connection_is_opened_again(server: PageServer, page: JobPage) -> None:
     page.job()
     assert page._connection is not None
     page._connection.sock.close()  # what an idle time-out of the server's does
@@ -69,13 +69,13 @@ def test_a_closed_connection_is_opened_again(server: PageServer, page: Page) -> 
 
 
 def test_no_server_at_the_address(server: PageServer) -> None:
-    page = Page(server.url, timeout_s=1.0)
+    page = JobPage(server.url, timeout_s=1.0)
     server.close()
     with pytest.raises(PageError, match="does not answer"):
         page.job()
 
 
-def test_abort_from_another_thread_ends_a_wait(server: PageServer, page: Page) -> None:
+def test_abort_from_another_thread_ends_a_wait(server: PageServer, page: JobPage) -> None:
     timer = threading.Timer(0.2, page.abort)
     timer.start()
     with pytest.raises(PageError):
@@ -86,7 +86,7 @@ def test_abort_from_another_thread_ends_a_wait(server: PageServer, page: Page) -
 
 
 @pytest.mark.parametrize("raw", [b"", b"no json", b"[]", b'{"tasks": 1}', b'{"events": []}'])
-def test_what_is_no_page_is_an_error(server: PageServer, page: Page, raw: bytes) -> None:
+def test_what_is_no_page_is_an_error(server: PageServer, page: JobPage, raw: bytes) -> None:
     server.raw = raw
     with pytest.raises(PageError):
         page.tasks()
@@ -94,10 +94,12 @@ def test_what_is_no_page_is_an_error(server: PageServer, page: Page, raw: bytes)
         page.events(0)
 
 
-def test_a_proxys_redirect_is_followed_and_a_circle_is_not(server: PageServer, page: Page) -> None:
+def test_a_proxys_redirect_is_followed_and_a_circle_is_not(
+    server: PageServer, page: JobPage
+) -> None:
     with PageServer() as proxy:
         proxy.redirect = server.url.rstrip("/")
-        through = Page(proxy.url)
+        through = JobPage(proxy.url)
         assert through.job()["name"] == "mnist"
         through.close()
     server.redirect = server.url.rstrip("/")
@@ -108,7 +110,7 @@ def test_a_proxys_redirect_is_followed_and_a_circle_is_not(server: PageServer, p
 @pytest.mark.parametrize("url", ["", "ftp://x/", "http://", "nonsense", "http://x:port/"])
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(PageError):
-        Page(url).job()
+        JobPage(url).job()
 
 
 class TestThroughAProxy:
@@ -120,7 +122,7 @@ class TestThroughAProxy:
         monkeypatch.setenv("HADOOP_USER_NAME", "ann lee")
         pauses: List[float] = []
         with RecordingServer() as recording:
-            page = Page(f"{recording.url}proxy/application_1_0001/")
+            page = JobPage(f"{recording.url}proxy/application_1_0001/")
             monkeypatch.setattr(page._gone, "wait", pauses.append)
             recording.answers = [
                 (200, "application/json;charset=utf-8", b'{"events":[],"next":3}')
@@ -145,14 +147,14 @@ class TestThroughAProxy:
         monkeypatch.setenv("HADOOP_USER_NAME", "ann")
         with RecordingServer() as recording:
             recording.answers = [(200, "application/json", b"{}")]
-            page = Page(f"{recording.url}proxy/application_1_0001/", user="bob")
+            page = JobPage(f"{recording.url}proxy/application_1_0001/", user="bob")
             page.job()
             page.close()
         assert recording.targets == ["/proxy/application_1_0001/api/job?user.name=bob"]
 
     def test_a_proxys_own_page_is_not_the_jobs(self) -> None:
         with RecordingServer() as recording:
-            page = Page(f"{recording.url}proxy/application_1_0001/")
+            page = JobPage(f"{recording.url}proxy/application_1_0001/")
             html = b"<html>The requested application exited before setting a tracking URL.</html>"
             recording.answers = [(200, "text/html;charset=utf-8", html), (500, "text/html", html)]
             with pytest.raises(PageError, match="not the job's page"):
@@ -162,7 +164,7 @@ class TestThroughAProxy:
             page.close()
 
     def test_abort_ends_a_pause(self) -> None:
-        page = Page("http://127.0.0.1:1/proxy/application_1_0001/")
+        page = JobPage("http://127.0.0.1:1/proxy/application_1_0001/")
         page._pause_s = 300.0
         threading.Timer(0.05, page.abort).start()
         with pytest.raises(PageError):
@@ -216,15 +218,15 @@ def test_what_is_no_address_and_no_page(location: str, body: bytes) -> None:
 
 def test_an_address_that_is_none() -> None:
     with pytest.raises(PageError, match="not the address of a page"):
-        Page("http://[").job()
+        JobPage("http://[").job()
 
 
-def answered_by(status: int, location: str, body: bytes) -> Page:
+def answered_by(status: int, location: str, body: bytes) -> JobPage:
     """A page whose server gives this one answer to everything."""
     head = Message()
     if location:
         head["Location"] = location
-    made = Page("http://127.0.0.1:1/")
+    made = JobPage("http://127.0.0.1:1/")
     made._fetch = lambda url, wait_s: (status, head, body)  # type: ignore[method-assign]
     return made
 

@@ -395,14 +395,14 @@ def test_an_answer_that_cannot_be_read_ends_no_reader(monkeypatch: pytest.Monkey
     from tony_core.client import page_reader
 
     broken = [RecursionError("too deep"), TypeError("odd")]
-    events = page_reader.Page.events
+    events = page_reader.JobPage.events
 
     def odd(self: Any, *words: Any) -> Any:
         if broken:
             raise broken.pop()
         return events(self, *words)
 
-    monkeypatch.setattr(page_reader.Page, "events", odd)
+    monkeypatch.setattr(page_reader.JobPage, "events", odd)
     inbox: SimpleQueue[Any] = SimpleQueue()
     with PageServer() as page:
         page.events = [event(1, "it began")]

@@ -32,9 +32,9 @@ from tony_executor import commands as do
 from tony_executor import events as ev
 from tony_executor.machine import ExecutorMachine
 from tony_executor.monitoring.diagnosis import diagnose_end
-from tony_executor.task_state import Identity, Phase
+from tony_executor.task_state import ContainerIdentity, ExecutorPhase
 
-WHO = Identity("c1", "h", 7, 99, "0", {})
+WHO = ContainerIdentity("c1", "h", 7, 99, "0", {})
 
 
 def welcome(attempt: int = 1, **fields: Any) -> Welcome:
@@ -102,7 +102,9 @@ class Story:
 
     def sent(self, kind: Type[Any]) -> List[Any]:
         return [
-            c.message for c in self.done if isinstance(c, do.Send) and isinstance(c.message, kind)
+            c.message
+            for c in self.done
+            if isinstance(c, do.SendMessage) and isinstance(c.message, kind)
         ]
 
 
@@ -113,9 +115,9 @@ def story() -> Story:
 
 def kinds(out: List[do.Command]) -> List[str]:
     return [
-        type(c.message).__name__ if isinstance(c, do.Send) else type(c).__name__
+        type(c.message).__name__ if isinstance(c, do.SendMessage) else type(c).__name__
         for c in out
-        if not isinstance(c, do.Log)
+        if not isinstance(c, do.WriteLog)
     ]
 
 
@@ -143,7 +145,7 @@ def test_stop_waits_for_the_sweep(story: Story) -> None:
     assert out == [do.EndProcesses(2.0, False)]
     assert kinds(story.ended(143, 15)) == ["Ended", "EndProcesses"]  # a shorter grace for the rest
     assert story.sent(Ended)[0].cause == "stopped"
-    assert story(ev.ProcessesEnded(0, [])) == [do.Send(1, Stopped(0, True, []))]
+    assert story(ev.ProcessesEnded(0, [])) == [do.SendMessage(1, Stopped(0, True, []))]
 
 
 def test_survivors_are_named(story: Story) -> None:
@@ -221,7 +223,7 @@ def test_a_master_that_comes_back_stops_that_clock(story: Story) -> None:
     story.later(29)
     story.linked(2)
     story.later(60)
-    assert story.machine.task.phase is Phase.RUNNING
+    assert story.machine.task.phase is ExecutorPhase.RUNNING
 
 
 def test_no_master_within_the_register_timeout(story: Story) -> None:
@@ -278,19 +280,19 @@ def test_the_registry_clock_begins_anew_with_each_prepare(story: Story) -> None:
     assert not story.sent(Ended)
     story.later(2)
     assert story.sent(Ended)[0].cause == "registry-timeout"
-    assert story.machine.task.phase is Phase.ENDED
+    assert story.machine.task.phase is ExecutorPhase.ENDED
 
 
 def test_a_ready_task_waits_as_long_as_the_master_does(story: Story) -> None:
     """The rest of the gang may still be without containers."""
     story.linked(registry_timeout_s=10.0).ready()
     story.later(10_000)
-    assert story.machine.task.phase is Phase.READY
+    assert story.machine.task.phase is ExecutorPhase.READY
     story(ev.LinkClosed(0, 1, "gone"))
     story.later(5)
     story.linked(2, attempt=2, registry_timeout_s=10.0)
     story.later(10_000)
-    assert story.machine.task.phase is Phase.READY and not story.sent(Ended)
+    assert story.machine.task.phase is ExecutorPhase.READY and not story.sent(Ended)
     assert "StartProgram" in kinds(story.receive(Start(0, "cmd", {}), link=2))
 
 

@@ -22,7 +22,7 @@ from tony_core.protocol.messages import (
 from tony_executor import commands as do
 from tony_executor import events as ev
 from tony_executor.network.ports import NoPort, Ports
-from tony_executor.task_state import Phase
+from tony_executor.task_state import ExecutorPhase
 
 AGAIN = Prepare("worker:0", 0, ["main"], restart=1, same_ports=True)
 
@@ -54,7 +54,7 @@ def test_messages_about_the_previous_program_are_ignored(story: Story) -> None:
     story(ev.Prepared(0, 0, "h", {"main": 5}))
     assert kinds(story.receive(Prepare("worker:0", 0, ["main"]))) == [], "sent late"
     assert "StartProgram" not in kinds(story.receive(Start(0, "cmd", {})))
-    assert story.machine.task.phase is Phase.READY
+    assert story.machine.task.phase is ExecutorPhase.READY
     story.receive(Start(0, "cmd", {}, restart=1))
     story(ev.ProgramStarted(0, 0, 99))
     story.ended(4)
@@ -76,8 +76,8 @@ def test_it_does_not_begin_beside_what_is_left() -> None:
     story.ended(1)
     story.receive(AGAIN)
     assert story(ev.ProcessesEnded(0, [77])) == [
-        do.Log("these processes survived KILL: [77]"),
-        do.Send(1, Stopped(0, False, [77])),
+        do.WriteLog("these processes survived KILL: [77]"),
+        do.SendMessage(1, Stopped(0, False, [77])),
     ]
 
 

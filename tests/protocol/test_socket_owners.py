@@ -14,7 +14,7 @@ import pytest
 from tests.fuzzing import fuzz, mutations
 from tests.second_user import UID, needs_root, start_stranger
 from tony_core.protocol import socket_owners
-from tony_core.protocol.socket_owners import Owner, SocketTable, Unavailable
+from tony_core.protocol.socket_owners import SocketOwner, SocketTable, Unavailable
 
 WORLDS = [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "::ffff:127.0.0.1")]
 LISTEN = """
@@ -96,7 +96,7 @@ def test_another_users_connection_is_that_users(table: SocketTable) -> None:
 def test_the_listener_of_a_port(table: SocketTable) -> None:
     with listening("127.0.0.1") as one:
         port = one.getsockname()[1]
-        ours = Owner(os.getuid(), inode(one))
+        ours = SocketOwner(os.getuid(), inode(one))
         assert table.listeners("127.0.0.1", port) == [ours]
         assert table.listeners("::ffff:127.0.0.1", port) == [ours]
         assert table.listeners("127.0.0.2", port) == []
@@ -339,6 +339,6 @@ def test_damaged_answers(data: bytes) -> None:
     except Unavailable:
         pass
     else:
-        assert owner is None or isinstance(owner, Owner)
+        assert owner is None or isinstance(owner, SocketOwner)
     finally:
         table.close()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Tuple
 from urllib.parse import parse_qs
 
 import pytest
@@ -229,6 +231,65 @@ def test_no_redirect_is_followed(server: ThreadingHTTPServer, tmp_path: Path) ->
             other.shutdown()
             thread.join()
     assert server.asked == []  # type: ignore[attr-defined]
+
+
+def answered(answer: bytes) -> Tuple[ThreadingHTTPServer, List[bytes]]:
+    """A server that gives this answer to each request, and the heads of the requests."""
+    heads: List[bytes] = []
+
+    class Gives(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heads.append(bytes(self.headers))
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return ThreadingHTTPServer(("127.0.0.1", 0), Gives), heads
+
+
+@contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[Server]:
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield Server(f"http://{address(server)}")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_the_users_netrc_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".netrc").write_text("default login ann password other\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    server, heads = answered(b'HTTP/1.1 200 OK\r\n\r\n{"session.id": "5"}')
+    with serving(server) as client:
+        client.login("azkaban", "pässword")
+    assert heads and b"authorization" not in heads[0].lower()
+
+
+def test_an_answer_in_many_small_chunks_is_whole() -> None:
+    body = json.dumps({"session.id": "5", "words": "x" * 100_000}).encode()
+    chunks = b"".join(
+        b"%x\r\n%s\r\n" % (len(part), part)
+        for part in (body[at : at + 100] for at in range(0, len(body), 100))
+    )
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    server, _ = answered(head + chunks + b"0\r\n\r\n")
+    with serving(server) as client:
+        client.login("azkaban", "pässword")
+
+
+def test_a_compressed_answer_is_not_unpacked() -> None:
+    body = gzip.compress(b'{"session.id": "5"}')
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
+    server, heads = answered(head + body)
+    with serving(server) as client, pytest.raises(ServerError):
+        client.login("azkaban", "pässword")
+    assert b"Accept-Encoding: identity" in heads[0]
 
 
 @pytest.mark.parametrize(

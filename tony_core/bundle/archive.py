@@ -5,7 +5,7 @@ Theory of operation
 
 An archive is first read as a list of :class:`Member`, one shape for both formats, and
 checked as a whole: no absolute name, no ``..``, no device, no name below a link or a file, no
-password, no link that climbs out, nothing beyond the :class:`Limits`. All problems are
+password, no link that climbs out, nothing beyond the :class:`ArchiveLimits`. All problems are
 reported at once. It is extracted into an empty folder of our own, in the order folders, files,
 hard links, symbolic links: so no link exists while anything is written, and nothing can be
 written through one. A folder that an error leaves half-written is the caller's to remove.
@@ -38,14 +38,20 @@ from tony_core.bundle.archive_members import (
     Member,
     MemberCheck,
 )
-from tony_core.bundle.archive_streams import LimitExceeded, Limits, TarBytes, XzBytes, ZipBytes
+from tony_core.bundle.archive_streams import (
+    ArchiveLimits,
+    LimitExceeded,
+    TarBytes,
+    XzBytes,
+    ZipBytes,
+)
 from tony_core.bundle.local.copying import sealed_mode
 
 __all__ = [
     "SUFFIXES",
     "SUPPORTED",
     "ArchiveError",
-    "Limits",
+    "ArchiveLimits",
     "Listing",
     "check",
     "extract",
@@ -62,7 +68,7 @@ _MOST_GLOBAL_HEADERS = 1000
 _BLOCK = 1 << 18
 
 
-def check(path: str, limits: Limits = Limits()) -> Listing:
+def check(path: str, limits: ArchiveLimits = ArchiveLimits()) -> Listing:
     """List the archive and read all of it; raises :class:`ArchiveError`."""
 
     def skip(member: Member, stream: IO[bytes]) -> None:
@@ -72,12 +78,12 @@ def check(path: str, limits: Limits = Limits()) -> Listing:
     return _read(path, skip, limits)
 
 
-def listing(path: str, limits: Limits = Limits()) -> Listing:
+def listing(path: str, limits: ArchiveLimits = ArchiveLimits()) -> Listing:
     """List the archive only: fast for a zip; raises :class:`ArchiveError`."""
     return _read(path, None, limits)
 
 
-def extract(path: str, target: str, limits: Limits = Limits()) -> Listing:
+def extract(path: str, target: str, limits: ArchiveLimits = ArchiveLimits()) -> Listing:
     """Unpack into ``target``, which does not exist yet; raises :class:`ArchiveError`.
 
     ``OSError`` with ``ENOSPC`` before the disk is full, not when it is.
@@ -131,7 +137,7 @@ def extract(path: str, target: str, limits: Limits = Limits()) -> Listing:
 Reader = Callable[[Member, IO[bytes]], None]
 
 
-def _read(path: str, reader: Optional[Reader], limits: Limits) -> Listing:
+def _read(path: str, reader: Optional[Reader], limits: ArchiveLimits) -> Listing:
     with open(path, "rb") as raw:
         start = raw.read(6)
         raw.seek(0)
@@ -185,7 +191,7 @@ def _readable(kind: str) -> Iterator[None]:
         raise ArchiveError([f"is damaged or cut short ({words})"]) from error
 
 
-def _tar_bytes(raw: IO[bytes], kind: str, limits: Limits) -> TarBytes:
+def _tar_bytes(raw: IO[bytes], kind: str, limits: ArchiveLimits) -> TarBytes:
     if kind == "gz":
         import gzip
 
@@ -200,7 +206,7 @@ def _tar_bytes(raw: IO[bytes], kind: str, limits: Limits) -> TarBytes:
 
 
 def _read_zip(
-    path: str, archive: zipfile.ZipFile, reader: Optional[Reader], limits: Limits
+    path: str, archive: zipfile.ZipFile, reader: Optional[Reader], limits: ArchiveLimits
 ) -> Listing:
     import zipfile
 
@@ -239,7 +245,9 @@ def _read_zip(
     return found
 
 
-def _read_tar(path: str, source: TarBytes, reader: Optional[Reader], limits: Limits) -> Listing:
+def _read_tar(
+    path: str, source: TarBytes, reader: Optional[Reader], limits: ArchiveLimits
+) -> Listing:
     """In one pass, since a compressed tar cannot seek back: each file's bytes are handed on
     before the whole is checked, into a folder that is removed if the check fails."""
     import tarfile

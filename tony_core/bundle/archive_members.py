@@ -12,7 +12,7 @@ import os
 import posixpath
 from typing import Any, Dict, Iterator, List, Set
 
-from tony_core.bundle.archive_streams import LimitExceeded, Limits
+from tony_core.bundle.archive_streams import ArchiveLimits, LimitExceeded
 
 SIZE_KEY = "tony.containers.archive-max-size"
 MEMBERS_KEY = "tony.containers.archive-max-members"
@@ -73,7 +73,7 @@ class Listing:
 class MemberCheck:
     """Collects an archive's members, and the problems that they have."""
 
-    def __init__(self, path: str, limits: Limits) -> None:
+    def __init__(self, path: str, limits: ArchiveLimits) -> None:
         self._limits = limits
         self._found = Listing(path)
         self._problems: List[str] = []

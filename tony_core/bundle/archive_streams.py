@@ -28,14 +28,14 @@ class LimitExceeded(ValueError):
     """An archive holds, or claims to hold, more than a limit; the message says which."""
 
 
-class Limits(NamedTuple):
+class ArchiveLimits(NamedTuple):
     """What an archive may unpack to: bytes in all its files, and members."""
 
     size: int = 100 << 30
     members: int = 300_000
 
     @classmethod
-    def of(cls, megabytes: int, members: int) -> Limits:
+    def of(cls, megabytes: int, members: int) -> ArchiveLimits:
         """The limits of a job, in megabytes and members."""
         return cls(megabytes << 20, members)
 
@@ -43,7 +43,7 @@ class Limits(NamedTuple):
 class TarBytes:
     """The bytes of a tar, from the first on; forward only."""
 
-    def __init__(self, stream: IO[bytes], limits: Limits, seekable: bool) -> None:
+    def __init__(self, stream: IO[bytes], limits: ArchiveLimits, seekable: bool) -> None:
         self._stream = stream
         self._seekable = seekable
         self._at = 0
@@ -143,7 +143,7 @@ class XzBytes:
 class ZipBytes(io.BufferedReader):
     """A zip file; counts the entries of its directory before they become objects."""
 
-    def __init__(self, path: str, limits: Limits) -> None:
+    def __init__(self, path: str, limits: ArchiveLimits) -> None:
         raw = io.FileIO(path)
         self._size = os.fstat(raw.fileno()).st_size
         self._most: Optional[int] = limits.members

@@ -20,14 +20,14 @@ import shutil
 from typing import Iterator
 
 from tony_core.bundle import archive
-from tony_core.bundle.archive_streams import Limits
+from tony_core.bundle.archive_streams import ArchiveLimits
 from tony_core.bundle.local.store import Store, StoreError, difference, move_in, write_sizes
 from tony_core.files.artifact import Artifact, Kind
 from tony_core.files.durable import locked, sync_tree
 from tony_core.files.location import base_name, is_remote, local_path, masked
 from tony_core.files.registry import filesystem
 
-__all__ = ["Limits", "LocalizationError", "localize", "remote_digest", "unpacked"]
+__all__ = ["ArchiveLimits", "LocalizationError", "localize", "remote_digest", "unpacked"]
 
 WAIT_S = 1800.0  # for another process that unpacks or fetches the same thing
 
@@ -36,7 +36,7 @@ class LocalizationError(Exception):
     """An artifact cannot be localized; the message says which and why."""
 
 
-def localize(artifact: Artifact, root: str, limits: Limits = Limits()) -> str:
+def localize(artifact: Artifact, root: str, limits: ArchiveLimits = ArchiveLimits()) -> str:
     """The path of the artifact's content, unpacked and fetched if need be.
 
     What is there is shared and read-only: link to it, or copy it.
@@ -65,7 +65,7 @@ def localize(artifact: Artifact, root: str, limits: Limits = Limits()) -> str:
     return path
 
 
-def unpacked(store: Store, content: str, limits: Limits = Limits()) -> str:
+def unpacked(store: Store, content: str, limits: ArchiveLimits = ArchiveLimits()) -> str:
     """The folder that an archive in the store unpacks to."""
     folder = os.path.dirname(content)
     target = os.path.join(folder, "unpacked")

@@ -116,7 +116,7 @@ def tasks(view: JobView, pages_last: bool = True) -> None:
     table(("TASK", "STATE", "SESSION", "NODE", "EXIT", "DONE", "TIME", "METRICS", "LOGS"), rows)
 
 
-class Master(NamedTuple):
+class MasterAttempt(NamedTuple):
     """One attempt's container; where its log is, as long as a node serves it."""
 
     container: str
@@ -124,7 +124,7 @@ class Master(NamedTuple):
     log_url: str
 
 
-def _look(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]:
+def _look(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[MasterAttempt]]:
     from tony_core.client.lookup import explain_unknown, look_up, whole_story
 
     with open_job(args) as (scheduler, app_id, history):
@@ -136,10 +136,12 @@ def _look(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[Master]]
         return view, story, scheduler.log_reader.urls_outlive_job, _masters(scheduler, app_id)
 
 
-def _masters(scheduler: Scheduler, app_id: str) -> List[Master]:
+def _masters(scheduler: Scheduler, app_id: str) -> List[MasterAttempt]:
     """The masters that the scheduler knows, by attempt; it forgets them some time after the end."""
     try:
         found = scheduler.log_reader.list_containers(app_id)
     except SchedulerError:
         return []
-    return [Master(ref.container_id, ref.node, ref.url) for name, ref in found if name == MASTER]
+    return [
+        MasterAttempt(ref.container_id, ref.node, ref.url) for name, ref in found if name == MASTER
+    ]

@@ -61,10 +61,10 @@ def _history(args: argparse.Namespace) -> Iterator[Tuple[str, Optional[Scheduler
 
 
 def _list(args: argparse.Namespace) -> int:
-    from tony_core.client.finalize import ended_jobs
+    from tony_core.client.finalize import finalize_and_list
 
     with _history(args) as (root, scheduler):
-        shown = list(islice(ended_jobs(root, scheduler), args.limit or None))
+        shown = list(islice(finalize_and_list(root, scheduler), args.limit or None))
     if args.json:
         print_json({"history": root, "jobs": [view.to_json() for view in shown]})
         return 0
@@ -93,7 +93,7 @@ def _objects(value: Any) -> Iterable[Tuple[Any, Any]]:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from tony_core.client.finalize import ended_job
+    from tony_core.client.finalize import finalize_and_read
 
     if args.config and (args.json or args.metrics):
         other = "--json" if args.json else "--metrics"
@@ -101,7 +101,7 @@ def _show(args: argparse.Namespace) -> int:
             f"--config prints the configuration alone, as XML; it cannot be used with {other}"
         )
     with _history(args) as (root, scheduler):
-        record, view = ended_job(root, args.app, scheduler)
+        record, view = finalize_and_read(root, args.app, scheduler)
         text = read_config(root, record.app_id) if args.config else None
     if args.config:
         if text is None:

@@ -58,7 +58,7 @@ def finalize(
     return final_view(scheduler, status, record, last)
 
 
-def ended_jobs(root: str, scheduler: Optional[Scheduler] = None) -> Iterator[JobView]:
+def finalize_and_list(root: str, scheduler: Optional[Scheduler] = None) -> Iterator[JobView]:
     """Every job in a history, the newest first, its end written first where there is none."""
     for job in list_jobs(root):
         status = None
@@ -70,7 +70,7 @@ def ended_jobs(root: str, scheduler: Optional[Scheduler] = None) -> Iterator[Job
         yield from_page(job, (), status, HISTORY)
 
 
-def ended_job(
+def finalize_and_read(
     root: str, text: Optional[str], scheduler: Optional[Scheduler] = None
 ) -> Tuple[JobHistory, JobView]:
     """The history and the view of the job that ``text`` means, its end written first."""

@@ -165,7 +165,7 @@ class LogFile:
         return data
 
 
-class LogReader:
+class TaskLogReader:
     """The chosen files of an application's tasks, as they come to be known."""
 
     def __init__(
@@ -321,7 +321,9 @@ def read_logs(
 
     ``problems`` gets what could not be read in the end.
     """
-    reader = LogReader(scheduler, app_id, tasks=tasks, stream=stream, session=session, tail=tail)
+    reader = TaskLogReader(
+        scheduler, app_id, tasks=tasks, stream=stream, session=session, tail=tail
+    )
     status = scheduler.status(app_id)
     if not follow or status.state.ended:
         view = view_of(scheduler, status, history=history)
@@ -338,7 +340,7 @@ def read_logs(
 
 
 def _follow(
-    scheduler: Scheduler, app_id: str, reader: LogReader, history: Optional[str]
+    scheduler: Scheduler, app_id: str, reader: TaskLogReader, history: Optional[str]
 ) -> Iterator[Line]:
     interval, look = PollInterval(), PollInterval(least_s=VIEW_S / 4, most_s=VIEW_S * 10, share=0.2)
     next_look = 0.0

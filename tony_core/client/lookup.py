@@ -38,7 +38,7 @@ from tony_core.schedulers.port import (
 from tony_core.view import HISTORY, MASTER, SCHEDULER, JobView
 
 if TYPE_CHECKING:
-    from tony_core.client.page import Page
+    from tony_core.client.page import JobPage
 
 PAGE_S = 2.0
 #: How long a job that has just ended is given to complete its history. A master that YARN kills
@@ -105,10 +105,10 @@ def await_end(
         pause = min(0.2, pause * 2)
 
 
-def _open_page(url: str, scheduler: Scheduler) -> Page:
-    from tony_core.client.page import Page  # and HTTP, mail, TLS: 19 ms, for jobs that run
+def _open_page(url: str, scheduler: Scheduler) -> JobPage:
+    from tony_core.client.page import JobPage  # and HTTP, mail, TLS: 19 ms, for jobs that run
 
-    return Page(url, PAGE_S, scheduler.user)
+    return JobPage(url, PAGE_S, scheduler.user)
 
 
 def page_view(scheduler: Scheduler, status: AppStatus) -> Optional[JobView]:

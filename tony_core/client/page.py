@@ -38,7 +38,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0  # between two requests through a pro
 _PROXY = re.compile(r"/proxy/application_\d+_\d+/")
 
 
-class Page:
+class JobPage:
     """One job's page. Not for several threads, but for :meth:`abort`."""
 
     def __init__(self, url: str, timeout_s: float = CALL_S, user: str = "") -> None:

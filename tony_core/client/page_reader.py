@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from tony_core.client.errors import PageError
-from tony_core.client.page import LONGEST_PAUSE_S, Page
+from tony_core.client.page import LONGEST_PAUSE_S, JobPage
 from tony_core.history.layout import StoryKind, event_number
 from tony_core.unexpected_errors import UnexpectedErrors
 
@@ -90,7 +90,7 @@ class PageReader:
         self._changed = threading.Condition()
         self._url: Optional[str] = None
         self._closed = False
-        self._page: Optional[Page] = None
+        self._page: Optional[JobPage] = None
         self._thread: Optional[threading.Thread] = None
         self.newest = 0  # number of the newest event read
         self.errors = UnexpectedErrors(lambda text: None)  # the watcher shows the line
@@ -128,7 +128,7 @@ class PageReader:
                 url = self._url
                 if url is None or self._closed:
                     return
-                page = self._page = Page(url, user=self._user)
+                page = self._page = JobPage(url, user=self._user)
             try:
                 self._read(page, interval)
             except Exception as error:
@@ -144,7 +144,7 @@ class PageReader:
                 if not self._closed and self._url == url:
                     self._changed.wait(interval.pause_s)
 
-    def _read(self, page: Page, interval: PollInterval) -> None:
+    def _read(self, page: JobPage, interval: PollInterval) -> None:
         wait_s = 0.0  # the first look is at what there is
         allowed = due = 0.0  # when the job and its tasks may, and must, be read again
         changed = first = True

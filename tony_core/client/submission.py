@@ -17,8 +17,7 @@ from tony_core.bundle.client.planning import Plan, plan
 from tony_core.bundle.client.staging import stage
 from tony_core.client import tls_key_pair
 from tony_core.files.registry import filesystem
-from tony_core.frameworks.base import Problem as FrameworkProblem
-from tony_core.frameworks.base import refuse_task_restart
+from tony_core.frameworks.base import FrameworkProblem, refuse_task_restart
 from tony_core.job.limits import check_limits
 from tony_core.job.load import JobArguments, Loaded, load_job
 from tony_core.job.problems import JobError, Problem, Severity, errors, problem_at, warnings

@@ -28,7 +28,7 @@ from tony_core.files.location import join, masked, scheme_of
 from tony_core.files.port import FileSystem, Stat, UnsupportedLocation, wait_limit
 from tony_core.files.webhdfs.client import WebHdfs
 from tony_core.files.webhdfs.connection import Address
-from tony_core.files.webhdfs.datanodes import Upload
+from tony_core.files.webhdfs.datanodes import FileUpload
 from tony_core.files.webhdfs.namenodes import RETRY_S, RetryLimits, Service
 from tony_core.files.webhdfs.responses import FileStatus
 from tony_core.hadoop.errors import ConfigurationError
@@ -146,7 +146,7 @@ class WebHdfsFileSystem(FileSystem):
     # ------------------------------------------------------------------ writing
 
     def _write(
-        self, location: str, send: Callable[[Upload], None], mode: int, *, repeatable: bool
+        self, location: str, send: Callable[[FileUpload], None], mode: int, *, repeatable: bool
     ) -> None:
         with self._on(location) as (hdfs, path):
             if path == "/":

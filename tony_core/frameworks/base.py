@@ -116,7 +116,7 @@ def rank_of(gang: Gang, peer: Peer) -> Optional[int]:
     return places.get(peer.name)
 
 
-class Problem(NamedTuple):
+class FrameworkProblem(NamedTuple):
     """Why a job cannot run under this framework; ``key`` names the setting to change."""
 
     message: str
@@ -173,7 +173,7 @@ class Framework:
     #: Ports the program cannot bind while we hold them; released just before exec.
     release_ports: Tuple[str, ...] = ()
 
-    def validate(self, job: Job) -> List[Problem]:
+    def validate(self, job: Job) -> List[FrameworkProblem]:
         """All problems of this job under this framework."""
         return []
 
@@ -216,12 +216,12 @@ class Framework:
 # ------------------------------------------------------------------ checks that several share
 
 
-def refuse_fcfs(job: Job, framework: str, why: str) -> List[Problem]:
+def refuse_fcfs(job: Job, framework: str, why: str) -> List[FrameworkProblem]:
     """Refuse FCFS: tasks would start before their peers are known."""
     if job.mode is not Mode.FCFS:
         return []
     return [
-        Problem(
+        FrameworkProblem(
             f"{framework} needs all its processes together, {why}: FCFS starts each as soon"
             " as it can be; use GANG",
             "tony.application.distributed-mode",
@@ -229,7 +229,9 @@ def refuse_fcfs(job: Job, framework: str, why: str) -> List[Problem]:
     ]
 
 
-def require_gang(job: Job, framework: str, needs: str, why_one_chief: str) -> List[Problem]:
+def require_gang(
+    job: Job, framework: str, needs: str, why_one_chief: str
+) -> List[FrameworkProblem]:
     """Require what every framework of ranks does: all together, one at least, and one chief.
 
     ``needs``: what the tasks need of each other, as the end of "needs all its processes together,".
@@ -240,28 +242,30 @@ def require_gang(job: Job, framework: str, needs: str, why_one_chief: str) -> Li
             f"no task would be a process of the {framework} job: every role is untracked,"
             " a sidecar or one that does not train"
         )
-        problems.append(Problem(text, "tony.worker.instances"))
+        problems.append(FrameworkProblem(text, "tony.worker.instances"))
     return problems + refuse_several(job, "chief", why_one_chief)
 
 
-def refuse_several(job: Job, role: str, why: str) -> List[Problem]:
+def refuse_several(job: Job, role: str, why: str) -> List[FrameworkProblem]:
     """Refuse more than one task of this role."""
     for candidate in job.roles:
         if candidate.name == role and candidate.instances > 1:
-            return [Problem(f"{candidate.instances} x {role}: {why}", f"tony.{role}.instances")]
+            return [
+                FrameworkProblem(f"{candidate.instances} x {role}: {why}", f"tony.{role}.instances")
+            ]
     return []
 
 
-def refuse_elastic(job: Job, why: str) -> List[Problem]:
+def refuse_elastic(job: Job, why: str) -> List[FrameworkProblem]:
     """Refuse elastic roles: the framework must know the number of tasks before."""
     for role in job.roles:
         if role.is_elastic:
             key = f"tony.{role.name}.min-instances"
-            return [Problem(f"{why}: it must equal tony.{role.name}.instances", key)]
+            return [FrameworkProblem(f"{why}: it must equal tony.{role.name}.instances", key)]
     return []
 
 
-def refuse_task_restart(job: Job, framework: Framework) -> List[Problem]:
+def refuse_task_restart(job: Job, framework: Framework) -> List[FrameworkProblem]:
     """Refuse restarts of single tasks that their peers would not survive."""
     problems = []
     for role in job.roles:
@@ -269,5 +273,5 @@ def refuse_task_restart(job: Job, framework: Framework) -> List[Problem]:
             why = framework.task_restart(job, role).why_not
             if why:
                 key = f"tony.{role.name}.restart-scope"
-                problems.append(Problem(f"{why}: it must be session", key))
+                problems.append(FrameworkProblem(f"{why}: it must be session", key))
     return problems

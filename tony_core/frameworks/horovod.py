@@ -15,9 +15,9 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from tony_core.frameworks.base import (
     Framework,
+    FrameworkProblem,
     Gang,
     Peer,
-    Problem,
     Service,
     ServiceContext,
     ranks,
@@ -48,7 +48,7 @@ class Horovod(Framework):
     def __init__(self) -> None:
         self._services: Dict[str, RendezvousService] = {}  # by port; of all sessions
 
-    def validate(self, job: Job) -> List[Problem]:
+    def validate(self, job: Job) -> List[FrameworkProblem]:
         """Check that all ranks start together: hvd.init() waits for every one."""
         return require_gang(
             job, "Horovod", "for hvd.init() waits for every one", "Horovod has one rank 0"

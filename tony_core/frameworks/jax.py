@@ -12,7 +12,15 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, require_gang
+from tony_core.frameworks.base import (
+    Framework,
+    FrameworkProblem,
+    Gang,
+    Peer,
+    rank_of,
+    ranks,
+    require_gang,
+)
 from tony_core.job.spec import Job
 
 
@@ -21,7 +29,7 @@ class Jax(Framework):
 
     name = "jax"
 
-    def validate(self, job: Job) -> List[Problem]:
+    def validate(self, job: Job) -> List[FrameworkProblem]:
         """All processes must come together, and one must be the coordinator."""
         return require_gang(job, "JAX", "and the coordinator's address", "JAX has one coordinator")
 

@@ -14,9 +14,9 @@ from typing import Dict, List
 
 from tony_core.frameworks.base import (
     Framework,
+    FrameworkProblem,
     Gang,
     Peer,
-    Problem,
     rank_of,
     ranks,
     require_gang,
@@ -37,7 +37,7 @@ class LightGbm(Framework):
     needs_full_spec = True
     release_ports = ("main",)
 
-    def validate(self, job: Job) -> List[Problem]:
+    def validate(self, job: Job) -> List[FrameworkProblem]:
         """All workers must come together; each connects to every other."""
         problems = require_gang(
             job, "LightGBM", "and the address of every one", "there is one rank 0"
@@ -45,7 +45,7 @@ class LightGbm(Framework):
         workers = sum(role.instances for role in job.roles if trains(role))
         if workers > _MOST_TASKS:
             problems.append(
-                Problem(
+                FrameworkProblem(
                     f"the addresses of {workers} workers do not fit into one environment value"
                     f" of at most 128 KiB; LightGBM can have {_MOST_TASKS} at most",
                     "tony.worker.instances",

@@ -15,9 +15,9 @@ from typing import Dict, List, Optional, Tuple
 
 from tony_core.frameworks.base import (
     Framework,
+    FrameworkProblem,
     Gang,
     Peer,
-    Problem,
     Service,
     ServiceContext,
     refuse_elastic,
@@ -33,7 +33,7 @@ class Mpi(Framework):
 
     name = "mpi"
 
-    def validate(self, job: Job) -> List[Problem]:
+    def validate(self, job: Job) -> List[FrameworkProblem]:
         """Check that all ranks start together: MPI_Init waits for every one."""
         return [
             *require_gang(job, "MPI", "for MPI_Init waits for every one", "MPI has one rank 0"),

@@ -18,9 +18,9 @@ from typing import Dict, List, Optional
 
 from tony_core.frameworks.base import (
     Framework,
+    FrameworkProblem,
     Gang,
     Peer,
-    Problem,
     TaskRestart,
     refuse_fcfs,
     refuse_several,
@@ -36,7 +36,7 @@ class MxNet(Framework):
 
     name = "mxnet"
 
-    def validate(self, job: Job) -> List[Problem]:
+    def validate(self, job: Job) -> List[FrameworkProblem]:
         """Refuse jobs in which some of them would wait for ever."""
         return [
             *refuse_fcfs(job, "MXNet", "and the scheduler's address"),
@@ -86,7 +86,7 @@ def _shared(gang: Gang) -> Dict[str, str]:
     return env
 
 
-def _missing(job: Job) -> List[Problem]:
+def _missing(job: Job) -> List[FrameworkProblem]:
     present = {role.name for role in job.roles if role.instances}
     missing = [name for name in _ROLES if name not in present]
     if not missing:
@@ -96,7 +96,7 @@ def _missing(job: Job) -> List[Problem]:
     if present == {"worker"}:
         hint = "; for a program that needs no others, tony.application.framework=standalone"
     return [
-        Problem(
+        FrameworkProblem(
             f"MXNet's processes meet at one scheduler, and servers hold the weights of workers:"
             f" there is no {what}{hint}",
             f"tony.{missing[0]}.instances",
@@ -104,24 +104,24 @@ def _missing(job: Job) -> List[Problem]:
     ]
 
 
-def _ignored(job: Job) -> List[Problem]:
+def _ignored(job: Job) -> List[FrameworkProblem]:
     """Refuse to ignore the end of one of the three: the others would wait for ever."""
     problems = []
     for role in job.roles:
         if role.name in _ROLES and role.tracking is Tracking.SIDECAR:
             text = f"the others cannot go on without {role.name}: it cannot be a sidecar"
-            problems.append(Problem(text, "tony.application.sidecar.jobtypes"))
+            problems.append(FrameworkProblem(text, "tony.application.sidecar.jobtypes"))
         elif role.name == "worker" and role.tracking is not Tracking.TRACKED:
             text = "the workers' end is the job's: they must be tracked"
-            problems.append(Problem(text, "tony.application.untracked.jobtypes"))
+            problems.append(FrameworkProblem(text, "tony.application.untracked.jobtypes"))
     return problems
 
 
-def _staged(job: Job) -> List[Problem]:
+def _staged(job: Job) -> List[FrameworkProblem]:
     """Refuse one of the three that waits for another's end."""
     for role in job.roles:
         for other in role.depends_on:
             if role.name in _ROLES and other in _ROLES:
                 text = f"{role.name} waits for {other} to end, but MXNet needs both together"
-                return [Problem(text, f"tony.{role.name}.depends-on")]
+                return [FrameworkProblem(text, f"tony.{role.name}.depends-on")]
     return []

@@ -12,7 +12,15 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, require_gang
+from tony_core.frameworks.base import (
+    Framework,
+    FrameworkProblem,
+    Gang,
+    Peer,
+    rank_of,
+    ranks,
+    require_gang,
+)
 from tony_core.job.spec import Job
 
 
@@ -21,7 +29,7 @@ class PyTorch(Framework):
 
     name = "pytorch"
 
-    def validate(self, job: Job) -> List[Problem]:
+    def validate(self, job: Job) -> List[FrameworkProblem]:
         """All ranks must come together, and there must be one."""
         return require_gang(job, "PyTorch", "and rank 0's address", "PyTorch has one rank 0")
 

@@ -14,9 +14,9 @@ from typing import Dict, List
 
 from tony_core.frameworks.base import (
     Framework,
+    FrameworkProblem,
     Gang,
     Peer,
-    Problem,
     rank_of,
     ranks,
     require_gang,
@@ -35,13 +35,13 @@ class Ray(Framework):
 
     name = "ray"
 
-    def validate(self, job: Job) -> List[Problem]:
+    def validate(self, job: Job) -> List[FrameworkProblem]:
         """All nodes must come together, one of them the head, each with room for Ray itself."""
         problems = require_gang(job, "Ray", "and the head's address", "Ray has one head")
         names = {role.name for role in job.roles}
         if "head" in names and "chief" not in names:
             problems.append(
-                Problem(
+                FrameworkProblem(
                     "the head of a Ray job is its chief: call the role chief, not head",
                     "tony.head.instances",
                 )
@@ -49,7 +49,7 @@ class Ray(Framework):
         for role in job.roles:
             if trains(role) and role.resources.memory_mb < _LEAST_MB:
                 problems.append(
-                    Problem(
+                    FrameworkProblem(
                         f"a node of Ray needs {_LEAST_MB} MB at least for its own processes and"
                         f" its object store, not {role.resources.memory_mb}",
                         f"tony.{role.name}.memory",

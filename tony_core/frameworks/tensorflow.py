@@ -9,7 +9,14 @@ from __future__ import annotations
 import json
 from typing import Dict, List, Optional
 
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, TaskRestart, refuse_several
+from tony_core.frameworks.base import (
+    Framework,
+    FrameworkProblem,
+    Gang,
+    Peer,
+    TaskRestart,
+    refuse_several,
+)
 from tony_core.job.spec import Job, Mode, Role, Tracking
 
 _CLUSTER = "tf_cluster"
@@ -26,15 +33,15 @@ class TensorFlow(Framework):
     name = "tensorflow"
     needs_full_spec = True
 
-    def validate(self, job: Job) -> List[Problem]:
+    def validate(self, job: Job) -> List[FrameworkProblem]:
         """Refuse what TensorFlow itself would refuse, or would hang on."""
-        problems: List[Problem] = []
+        problems: List[FrameworkProblem] = []
         for role in ("chief", "evaluator"):
             problems += refuse_several(job, role, "TensorFlow allows one")
         present = {role.name for role in job.roles if role.instances}
         if "ps" in present and not present & set(_TRAINING):
             problems.append(
-                Problem(
+                FrameworkProblem(
                     "parameter servers without a chief or a worker to serve",
                     "tony.worker.instances",
                 )
@@ -42,7 +49,7 @@ class TensorFlow(Framework):
         in_cluster = sum(role.instances for role in job.roles if _in_cluster(role))
         if in_cluster > _MOST_TASKS:
             problems.append(
-                Problem(
+                FrameworkProblem(
                     f"{in_cluster} tasks do not fit into TF_CONFIG, which is one environment"
                     f" value of at most 128 KiB; TensorFlow can have {_MOST_TASKS} at most",
                     "tony.worker.instances",

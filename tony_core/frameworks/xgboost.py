@@ -13,7 +13,15 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from tony_core.frameworks.base import Framework, Gang, Peer, Problem, rank_of, ranks, require_gang
+from tony_core.frameworks.base import (
+    Framework,
+    FrameworkProblem,
+    Gang,
+    Peer,
+    rank_of,
+    ranks,
+    require_gang,
+)
 from tony_core.job.spec import Job
 
 
@@ -23,7 +31,7 @@ class XGBoost(Framework):
     name = "xgboost"
     release_ports = ("main",)
 
-    def validate(self, job: Job) -> List[Problem]:
+    def validate(self, job: Job) -> List[FrameworkProblem]:
         """All workers must come together, and one must run the tracker."""
         return require_gang(job, "XGBoost", "and the tracker's address", "XGBoost has one tracker")
 

@@ -54,7 +54,7 @@ class Unavailable(Exception):
     """The kernel does not tell who owns a socket; the text says why."""
 
 
-class Owner(NamedTuple):
+class SocketOwner(NamedTuple):
     """Who owns a socket."""
 
     uid: int
@@ -68,7 +68,7 @@ class _Found(NamedTuple):
     here: Place
     there: Place
     v6_only: bool
-    owner: Owner
+    owner: SocketOwner
 
 
 class SocketTable:
@@ -88,7 +88,7 @@ class SocketTable:
             self._sock.close()
             self._sock = None
 
-    def owner_of_peer(self, sock: socket.socket) -> Optional[Owner]:
+    def owner_of_peer(self, sock: socket.socket) -> Optional[SocketOwner]:
         """The owner of the other end of a connection within this machine.
 
         None when no process holds that end any more. Raises :class:`Unavailable`.
@@ -104,7 +104,7 @@ class SocketTable:
                 return found.owner if found.owner.inode else None
         return None
 
-    def listeners(self, host: str, port: int) -> List[Owner]:
+    def listeners(self, host: str, port: int) -> List[SocketOwner]:
         """The owners of all sockets that may be given a connection to this address.
 
         Several listeners can share a port; one that is bound to all addresses counts. Empty when
@@ -233,7 +233,11 @@ def _read(body: bytes) -> _Found:
     attributes = _attributes(body[_REPLY.size :])
     v6_only = attributes.get(_V6_ONLY, b"\0")[:1] == b"\1"
     return _Found(
-        state, (_plain(here), here_port), (_plain(there), there_port), v6_only, Owner(uid, inode)
+        state,
+        (_plain(here), here_port),
+        (_plain(there), there_port),
+        v6_only,
+        SocketOwner(uid, inode),
     )
 
 

@@ -45,7 +45,7 @@ from typing import (
 
 from tony_core.exit_causes import ExitCause
 from tony_core.protocol.reactor import Reactor
-from tony_core.protocol.socket_owners import Owner, SocketTable, Unavailable
+from tony_core.protocol.socket_owners import SocketOwner, SocketTable, Unavailable
 from tony_executor import processes
 from tony_executor.monitoring.diagnosis import FIRST_SECONDS
 
@@ -245,7 +245,7 @@ def _set_reusable(sock: Optional[socket.socket], reusable: bool) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reusable))
 
 
-def _listeners(port: int) -> List[Owner]:
+def _listeners(port: int) -> List[SocketOwner]:
     try:
         return list_listeners(port)
     except OwnersUnknown:
@@ -374,7 +374,7 @@ class OwnersUnknown(Exception):
     """The system does not tell who owns the sockets."""
 
 
-def list_listeners(port: int) -> List[Owner]:
+def list_listeners(port: int) -> List[SocketOwner]:
     """All sockets that listen at the TCP port, on any address; raises :class:`OwnersUnknown`."""
     table = SocketTable()
     try:
@@ -422,7 +422,7 @@ def _began(pid: str) -> Optional[int]:
         return None
 
 
-def _rows() -> Iterator[Tuple[str, str, Owner]]:
+def _rows() -> Iterator[Tuple[str, str, SocketOwner]]:
     """(local address, state, owner) of what the tables list."""
     read = False
     for path in _TABLES:
@@ -435,6 +435,6 @@ def _rows() -> Iterator[Tuple[str, str, Owner]]:
         for line in lines:
             words = line.split()
             if len(words) > 9:
-                yield words[1], words[3], Owner(int(words[7]), int(words[9]))
+                yield words[1], words[3], SocketOwner(int(words[7]), int(words[9]))
     if not read:
         raise OwnersUnknown(f"neither sock_diag nor {_TABLES[0]} can be used")

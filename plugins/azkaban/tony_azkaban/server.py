@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 from urllib.parse import urlencode
 
 import requests
+from urllib3.exceptions import HTTPError
 
 from tony_azkaban.execution import JOB, host_of, tag
 from tony_core.cli.output import safe
@@ -17,6 +17,7 @@ TIMEOUT_S = 30.0
 HEADERS = {
     "X-Requested-With": "XMLHttpRequest",
     "Content-Type": "application/x-www-form-urlencoded",
+    "Accept-Encoding": "identity",  # a compressed answer may be any size once unpacked
 }
 LONGEST_ANSWER, PART = 64 << 20, 1 << 20  # more than that for a flow of thousands of jobs
 #: The final states; any other one, an unknown one too, may change.
@@ -107,19 +108,30 @@ class Server:
                     url,
                     urlencode(parameters, errors="surrogateescape").encode(),
                     headers=HEADERS,
+                    auth=lambda request: request,  # else requests would send what ~/.netrc has
                     timeout=TIMEOUT_S,
                     allow_redirects=False,
                     stream=True,
                 )
                 with response:
-                    parts = response.iter_content(PART)
-                    body = b"".join(islice(parts, LONGEST_ANSWER // PART + 1))
-            except (requests.RequestException, OSError, ValueError) as error:
+                    body = _read_body(response)
+            except (requests.RequestException, HTTPError, OSError, ValueError) as error:
                 raise ServerError(f"{self._url}: {safe(str(_root_cause(error)))}") from None
         if not 200 <= response.status_code < 300:
             problem = f"HTTP Error {response.status_code}: {response.reason}"
             raise ServerError(f"{self._url}: {safe(problem)}")
         return body
+
+
+def _read_body(response: requests.Response) -> bytes:
+    """The body as it was sent, and no more of it than shows that it is too long."""
+    body = b""
+    while len(body) <= LONGEST_ANSWER:
+        part: bytes = response.raw.read(PART, decode_content=False)
+        if not part:
+            break
+        body += part
+    return body
 
 
 def _root_cause(error: BaseException) -> BaseException:

@@ -23,7 +23,7 @@ from tests.second_user import as_stranger, needs_root, open_folder
 from tony_core.bundle import jobfolder
 from tony_core.bundle.client import planning, staging, staging_errors
 from tony_core.bundle.local import garbage
-from tony_core.bundle.local.leases import Lease, Owner, read_leases, write_lease
+from tony_core.bundle.local.leases import Owner, StoreLease, read_leases, write_lease
 from tony_core.bundle.local.store import Store, StoreError, difference
 from tony_core.files.durable import locked
 
@@ -148,7 +148,7 @@ def test_whose_lease_is_dead(tmp_path: Path, state: str, kept: bool) -> None:
     root = tmp_path / "root"
     store = Store(str(root))
     store.prepare()
-    write_lease(store.leases, Lease("app-1", dead_owner(), (A,), time.time()))
+    write_lease(store.leases, StoreLease("app-1", dead_owner(), (A,), time.time()))
     store.put(A, content("a"))  # type: ignore[arg-type]
     app = root / "apps" / "app-1"
     if state != "no folder":
@@ -189,7 +189,7 @@ def test_the_scheduler_is_asked_where_there_is_one(tmp_path: Path) -> None:
     root = tmp_path / "root"
     store = Store(str(root))
     store.prepare()
-    write_lease(store.leases, Lease("app-1", dead_owner(), (A,), time.time()))
+    write_lease(store.leases, StoreLease("app-1", dead_owner(), (A,), time.time()))
     assert list(garbage.collect(str(root), 0, ended=lambda app_id: False)) == []
     assert len(list(garbage.collect(str(root), 0, ended=lambda app_id: True))) == 1
 
@@ -198,10 +198,10 @@ def test_a_lease_taken_again_while_judged_counts(tmp_path: Path) -> None:
     root = tmp_path / "root"
     store = Store(str(root))
     store.prepare()
-    write_lease(store.leases, Lease("app-1", dead_owner(), (A,), 1.0))
+    write_lease(store.leases, StoreLease("app-1", dead_owner(), (A,), 1.0))
     store.put(A, content("a"))  # type: ignore[arg-type]
 
-    def renew(lease: Lease) -> bool:
+    def renew(lease: StoreLease) -> bool:
         store.take_lease("app-1", [A])  # just after it was judged dead
         return True
 
@@ -240,7 +240,7 @@ def test_a_lease_that_names_another_application_removes_only_itself(tmp_path: Pa
     gone = Owner(1, 1, "another boot", Owner.mine().host)
     victim = root / "apps" / "victim" / "job"
     victim.mkdir(parents=True)
-    write_lease(store.leases, Lease("liar", gone, (), time.time()))
+    write_lease(store.leases, StoreLease("liar", gone, (), time.time()))
     path = Path(store.leases, "liar.json")
     path.write_text(path.read_text().replace("liar", "victim"))
     assert collect(root) == ["lease of liar (its application is gone)"]
@@ -255,7 +255,7 @@ def test_a_collection_follows_no_links(tmp_path: Path) -> None:
     gone = Owner(1, 1, "another boot", Owner.mine().host)
     (root / "apps").mkdir()
     (root / "apps" / "app-1").symlink_to(outside)
-    write_lease(store.leases, Lease("app-1", gone, (), 0.0))
+    write_lease(store.leases, StoreLease("app-1", gone, (), 0.0))
     Path(store.path, "tmp", "1_1_x_y").symlink_to(outside)
     Path(store.path, "objects", "aa").symlink_to(outside)
     collect(root)

@@ -27,15 +27,15 @@ from tony_core.client.merge import from_status
 from tony_core.client.workflow import poller
 from tony_core.client.workflow.poller import (
     AccessRefused,
-    Ended,
-    Found,
+    JobEnded,
+    JobFound,
+    JobLost,
     JobPoller,
-    Lost,
+    JobSeen,
     PageUnreadable,
     Retrying,
-    Seen,
+    SchedulerUnreachable,
     Subscription,
-    Unreachable,
     Update,
 )
 from tony_core.schedulers.port import (
@@ -172,8 +172,8 @@ def test_many_jobs_are_one_question(cluster: Cluster) -> None:
 
         async def wait(app_id: str) -> None:
             async with cluster.polled(Subscription(app_id, 0.1, 60)) as subscription:
-                news = await news_of(subscription, Ended)
-                assert isinstance(news, Ended)
+                news = await news_of(subscription, JobEnded)
+                assert isinstance(news, JobEnded)
                 ended.append(news.status.app_id)
 
         waiting = [asyncio.create_task(wait(app_id)) for app_id in cluster.jobs]
@@ -205,7 +205,7 @@ def test_a_cancelled_trigger_leaves_and_the_last_one_closes_the_poller(cluster: 
 
         async def wait(app_id: str) -> None:
             async with cluster.polled(Subscription(app_id, 0.05, 60)) as subscription:
-                await news_of(subscription, Ended)
+                await news_of(subscription, JobEnded)
 
         first, second = (asyncio.create_task(wait(app_id)) for app_id in "ab")
         await until(lambda: any(len(ids) == 2 for ids in cluster.asked), "a question for both")
@@ -227,10 +227,10 @@ def test_one_that_a_list_leaves_out_is_asked_for_by_its_id(cluster: Cluster) -> 
         cluster.jobs = {"a": status("a", AppState.FAILED), "b": status("b")}
         cluster.unlisted = {"a"}
         async with cluster.polled(Subscription("a", 0.05, 60)) as subscription:
-            news = await news_of(subscription, Ended)
-            assert isinstance(news, Ended) and news.status.state is AppState.FAILED
+            news = await news_of(subscription, JobEnded)
+            assert isinstance(news, JobEnded) and news.status.state is AppState.FAILED
         async with cluster.polled(Subscription("nowhere", 0.05, 60)) as subscription:
-            assert isinstance(await news_of(subscription, Lost, Ended), Lost)
+            assert isinstance(await news_of(subscription, JobLost, JobEnded), JobLost)
         assert cluster.asked_alone.count("nowhere") == 2, "once may be a restart"
 
     run(story)
@@ -246,7 +246,7 @@ def test_a_cluster_that_is_away_for_a_while(cluster: Cluster) -> None:
             await until(lambda: len(cluster.asked) > 1, "another question")
             cluster.down = ""
             cluster.jobs["a"] = status("a", AppState.SUCCEEDED)
-            assert isinstance(await subscription.next(), Ended), "an outage is reported once"
+            assert isinstance(await subscription.next(), JobEnded), "an outage is reported once"
 
     run(story)
 
@@ -256,9 +256,9 @@ def test_each_gives_up_by_its_own_patience(cluster: Cluster) -> None:
         cluster.down = "no route to host"
         patient, hasty = Subscription("a", 0.05, 600), Subscription("b", 0.05, 0.2)
         async with cluster.polled(patient), cluster.polled(hasty):
-            news = await news_of(hasty, Unreachable)
-            assert isinstance(news, Unreachable) and news.silent_s >= 0.2
-            assert not any(isinstance(one, Unreachable) for one in drained(patient))
+            news = await news_of(hasty, SchedulerUnreachable)
+            assert isinstance(news, SchedulerUnreachable) and news.silent_s >= 0.2
+            assert not any(isinstance(one, SchedulerUnreachable) for one in drained(patient))
 
     run(story)
 
@@ -283,11 +283,11 @@ def test_the_trouble_of_one_job_is_no_other_s(cluster: Cluster) -> None:
         third = Subscription("c", 0.05, 600)
         async with cluster.polled(one), cluster.polled(other), cluster.polled(third):
             assert await one.next() == Retrying("not this one")
-            assert isinstance(await one.next(), Unreachable)
+            assert isinstance(await one.next(), SchedulerUnreachable)
             assert await third.next() == AccessRefused("not yours")
             assert drained(other) == []
             cluster.jobs["b"] = status("b", AppState.SUCCEEDED)
-            assert isinstance(await other.next(), Ended)
+            assert isinstance(await other.next(), JobEnded)
 
     run(story)
 
@@ -311,9 +311,9 @@ def test_reads_renew_the_lease_and_a_page_that_does_not_answer_delays_nothing(
             assert isinstance(unseen, PageUnreadable), "reported before the lease is over, and once"
             assert "the page does not answer" in unseen.warning and "0.3 s" in unseen.warning
             cluster.page_down = False
-            assert isinstance(await subscription.next(), Seen)
+            assert isinstance(await subscription.next(), JobSeen)
             cluster.jobs["a"] = status("a", AppState.SUCCEEDED)
-            await news_of(subscription, Ended)
+            await news_of(subscription, JobEnded)
 
     run(story)
 
@@ -369,10 +369,10 @@ def test_one_that_is_searched_is_found_in_the_list_and_then_polled_for(cluster: 
             await until(lambda: cluster.lists > 1, "a second list")
             assert drained(searching) == []
             cluster.jobs["a"] = status("a")
-            assert await searching.next() == Found(status("a")) and searching.app_id == "a"
+            assert await searching.next() == JobFound(status("a")) and searching.app_id == "a"
             cluster.jobs["a"] = status("a", AppState.FAILED)
             ended = await searching.next()
-            assert isinstance(ended, Ended) and ended.status.state is AppState.FAILED
+            assert isinstance(ended, JobEnded) and ended.status.state is AppState.FAILED
             assert ["a", "x"] in map(sorted, cluster.asked)
 
     run(story)

@@ -189,7 +189,7 @@ class TestSockets:
         with bind(0) as sock, bind(0, address="::1") as other:
             inode = os.fstat(sock.fileno()).st_ino
             port = sock.getsockname()[1]
-            assert module.list_listeners(port) == [socket_owners.Owner(os.geteuid(), inode)]
+            assert module.list_listeners(port) == [socket_owners.SocketOwner(os.geteuid(), inode)]
             assert module.are_open_in({inode}, [os.getpid()])
             assert not module.are_open_in({inode, 1}, [os.getpid()])
             assert not module.are_open_in({inode}, [1, 999999999])

@@ -34,8 +34,8 @@ from tony_core.files.location import base_name, join
 from tony_core.files.port import UnsupportedLocation, limited_wait, wait_limit
 from tony_core.files.webhdfs import datanodes, namenodes
 from tony_core.files.webhdfs.connection import CONNECT_S, WAIT_S
-from tony_core.files.webhdfs.datanodes import DataNodeLost, Upload, fetch
-from tony_core.files.webhdfs.namenodes import Unreachable
+from tony_core.files.webhdfs.datanodes import DataNodeLost, FileUpload, fetch
+from tony_core.files.webhdfs.namenodes import NameNodeUnreachable
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 Make = Callable[..., FakeHdfs]
@@ -278,7 +278,7 @@ def test_a_node_that_refuses_before_it_has_all(hdfs: FakeHdfs) -> None:
 def test_a_local_file_that_becomes_shorter(hdfs: FakeHdfs, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"12345")
     hdfs.node_plays(drop)
-    upload = Upload(f"http://{hdfs.dn[0].address}/webhdfs/v1/x", "hdfs:///x", "me")
+    upload = FileUpload(f"http://{hdfs.dn[0].address}/webhdfs/v1/x", "hdfs:///x", "me")
     with (tmp_path / "f").open("rb") as file, pytest.raises(OSError, match="became shorter"):
         upload.send_file(file, 10, "/local/f")
     upload.close()
@@ -511,7 +511,7 @@ class TestLooking:
 
         def exchange(self: object, address: object, *words: object) -> None:
             limits.append(words[-1])
-            raise Unreachable(f"{address}: no answer in time", sent=True)
+            raise NameNodeUnreachable(f"{address}: no answer in time", sent=True)
 
         monkeypatch.setattr(namenodes.NameNodes, "_exchange", exchange)
         monkeypatch.setattr(namenodes.time, "sleep", lambda seconds: None)

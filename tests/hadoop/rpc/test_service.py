@@ -21,7 +21,7 @@ from tony_core.hadoop.errors import (
 )
 from tony_core.hadoop.rpc import connection as connections
 from tony_core.hadoop.rpc.connection import Address, Endpoints
-from tony_core.hadoop.rpc.service import Failover, Limits, Method, Service
+from tony_core.hadoop.rpc.service import CallTimeouts, Failover, Method, Service
 from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.yarn.messages.yarn import NodeId, Priority
 
@@ -52,7 +52,7 @@ def open_service() -> Iterator[Callable[..., Service]]:
             found,
             "proto",
             User("alice"),
-            limits=Limits(**{"total_s": 5.0, **limits}),
+            limits=CallTimeouts(**{"total_s": 5.0, **limits}),
             failover=pauses,
         )
         opened.append(service)

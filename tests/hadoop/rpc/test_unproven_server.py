@@ -17,7 +17,7 @@ from tony_core.hadoop.rpc.connection import Address, Endpoints
 from tony_core.hadoop.rpc.messages import RpcResponseHeader, RpcSasl, SaslAuth
 from tony_core.hadoop.rpc.protobuf import Message
 from tony_core.hadoop.rpc.sasl import DigestMd5
-from tony_core.hadoop.rpc.service import Failover, Limits
+from tony_core.hadoop.rpc.service import CallTimeouts, Failover
 from tony_core.hadoop.rpc.wire import Wire
 from tony_core.hadoop.tokens import AM_RM, NM, Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
@@ -185,7 +185,7 @@ ONCE = Failover(1, first_pause=100, longest_pause=100, jitter=lambda: 1.0)
 
 
 def master(*addresses: Address, once: bool = False, **more: Any) -> RmMaster:
-    limits = Limits(connect_s=10.0, answer_s=10.0)
+    limits = CallTimeouts(connect_s=10.0, answer_s=10.0)
     rm = RmMaster.open(Endpoints("the ResourceManager", addresses), TOKEN, limits=limits, **more)
     often = Failover(len(addresses), first_pause=0.02, longest_pause=0.1)
     rm.service._failover = ONCE if once else often
@@ -262,7 +262,7 @@ def test_a_node_is_not_believed_either() -> None:
     started = packet(header(0), tail=b"\0")
     with serving(liar(started)) as address:
         token = Token(b"identifier", b"secret", NM)
-        limits = Limits(connect_s=10.0, answer_s=10.0)
+        limits = CallTimeouts(connect_s=10.0, answer_s=10.0)
         node = NodeManager(NodeId(address.host, address.port), token, limits=limits)
         node.service._failover = ONCE
         with pytest.raises(AuthenticationError, match="before it has proved who it is"):

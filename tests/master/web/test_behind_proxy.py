@@ -18,7 +18,7 @@ from tests.cluster.hadoop.fixture import GetHadoop
 from tests.master.shell import ScriptedExecutor, a_job
 from tests.master.web.behind_proxy import BehindProxy
 from tony_core.client.errors import PageError
-from tony_core.client.page import Page
+from tony_core.client.page import JobPage
 from tony_core.job.spec import Job, Program, Resources, Role, Timeouts
 from tony_core.protocol.messages import Noted, Serving
 
@@ -160,7 +160,7 @@ def serving(made: BehindProxy, port: int) -> ScriptedExecutor:
 def test_the_client_reads_the_page_through_it(behind: Callable[..., BehindProxy]) -> None:
     made = behind(quiet_job())
     (executor,) = made.shell.gang(1)
-    page = Page(made.url)
+    page = JobPage(made.url)
     seen: List[int] = []
     made.shell.master.client_seen = lambda: seen.append(1)
     try:

@@ -15,7 +15,7 @@ from tests.fuzzing import fuzz, mutations, pieces
 from tests.master.reactors import Running
 from tony_core.master.web import request, server
 from tony_core.master.web.request import BadRequest, Request, parse
-from tony_core.master.web.server import Answer, Exchange, WebServer
+from tony_core.master.web.server import Exchange, Response, WebServer
 
 WHOLE = b"POST /a%20b/c?x=1&y=%26&x=2 HTTP/1.1\r\nHost: h:1\r\nContent-Length: 3\r\n\r\nabc"
 
@@ -149,7 +149,7 @@ class Site:
     def __init__(self, running: Running) -> None:
         self.running = running
         self.seen: List[Request] = []
-        self.handler: Callable[[Exchange], None] = lambda ex: ex.answer(Answer(200, b"hello"))
+        self.handler: Callable[[Exchange], None] = lambda ex: ex.answer(Response(200, b"hello"))
         self.server = running.do(lambda: WebServer(running.reactor, "127.0.0.1", 0, self._handle))
 
     def _handle(self, exchange: Exchange) -> None:
@@ -237,7 +237,7 @@ def test_many_requests_on_one_connection(site: Site) -> None:
 
 
 def test_pipelined_requests_are_answered_in_order(site: Site) -> None:
-    site.handler = lambda ex: ex.answer(Answer(200, ex.request.path.encode()))
+    site.handler = lambda ex: ex.answer(Response(200, ex.request.path.encode()))
     with site.raw() as sock:
         many = b"".join(b"GET /%d HTTP/1.1\r\n\r\n" % n for n in range(200))
         sock.sendall(many + b"GET /end HTTP/1.1\r\nConnection: close\r\n\r\n")
@@ -263,12 +263,12 @@ def test_a_bad_request_is_answered_and_the_connection_ends(site: Site) -> None:
 def test_an_answer_may_come_later_and_others_do_not_wait(site: Site) -> None:
     waiting: List[Exchange] = []
     site.handler = lambda ex: (
-        waiting.append(ex) if ex.request.path == "/slow" else ex.answer(Answer(200, b"quick"))
+        waiting.append(ex) if ex.request.path == "/slow" else ex.answer(Response(200, b"quick"))
     )
     slow = site.connect()
     slow.request("GET", "/slow")
     assert site.get("/").data == b"quick"  # type: ignore[attr-defined]
-    site.running.do(lambda: waiting[0].answer(Answer(200, b"at last")))
+    site.running.do(lambda: waiting[0].answer(Response(200, b"at last")))
     assert slow.getresponse().read() == b"at last"
     slow.close()
 
@@ -289,7 +289,7 @@ def test_a_reader_that_goes_away_is_noticed(site: Site) -> None:
 
 def test_a_large_answer_to_a_slow_reader_is_whole(site: Site) -> None:
     body = bytes(range(256)) * 40_000
-    site.handler = lambda ex: ex.answer(Answer(200, body))
+    site.handler = lambda ex: ex.answer(Response(200, body))
     connection = site.connect()
     connection.request("GET", "/")
     answer = connection.getresponse()
@@ -299,7 +299,7 @@ def test_a_large_answer_to_a_slow_reader_is_whole(site: Site) -> None:
 
 
 def test_a_header_can_hold_no_line_break(site: Site) -> None:
-    site.handler = lambda ex: ex.answer(Answer(200, b"", headers={"X": "a\r\nSet-Cookie: b"}))
+    site.handler = lambda ex: ex.answer(Response(200, b"", headers={"X": "a\r\nSet-Cookie: b"}))
     answer = site.get("/")
     assert answer.status == 500
     assert answer.getheader("Set-Cookie") is None
@@ -315,7 +315,7 @@ def test_a_page_that_fails_is_the_readers_trouble_only(site: Site) -> None:
     site.handler = handle
     assert site.get("/x").status == 500
     assert failed == ["/x 'bug'"]
-    site.handler = lambda ex: ex.answer(Answer(200, b"on"))
+    site.handler = lambda ex: ex.answer(Response(200, b"on"))
     assert site.get("/").data == b"on"  # type: ignore[attr-defined]
 
 
@@ -351,7 +351,7 @@ def test_finish_lets_answers_out_and_takes_no_new_reader(site: Site) -> None:
     idle.close()
     with pytest.raises(ConnectionRefusedError):
         site.raw()
-    site.running.do(lambda: waiting[0].answer(Answer(200, b"last")))
+    site.running.do(lambda: waiting[0].answer(Response(200, b"last")))
     assert slow.getresponse().read() == b"last"
     slow.close()
     assert site.running.do(site.server.finish) == 0
@@ -371,7 +371,7 @@ def test_a_bug_behind_a_request_ends_its_connection_only(site: Site, when: str) 
 
     def handle(exchange: Exchange) -> None:
         if exchange.request.path != "/odd":
-            exchange.answer(Answer(200, b"well"))
+            exchange.answer(Response(200, b"well"))
         elif when == "later":
             exchange.reactor.call_later(0, _fails)
         elif when == "gone":

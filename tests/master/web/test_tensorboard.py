@@ -196,7 +196,7 @@ def test_what_the_kernel_does_not_tell_is_not_relayed(
 ) -> None:
     url = serve(shell, backend_port)
 
-    def unavailable(*_args: Any) -> List[socket_owners.Owner]:
+    def unavailable(*_args: Any) -> List[socket_owners.SocketOwner]:
         raise socket_owners.Unavailable("no netlink")
 
     monkeypatch.setattr(socket_owners.SocketTable, "listeners", unavailable)

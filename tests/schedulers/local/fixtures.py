@@ -18,7 +18,7 @@ from tony_core.schedulers.local.applications import Application, write_status
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.local.home import AppFolder, Home
 from tony_core.schedulers.local.pool import open_master
-from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local.processes import ProcessIdentity
 from tony_core.schedulers.port import AppState
 
 MOST_MB = 3000
@@ -120,7 +120,9 @@ class LocalHarness(Harness):
         """The shims are children of the master, which is this process here and lives on."""
         for folder in self._masters.values():
             for container_id in folder.container_ids():
-                shim = Identity.from_json(home.read_json(folder.container(container_id).shim))
+                shim = ProcessIdentity.from_json(
+                    home.read_json(folder.container(container_id).shim)
+                )
                 try:
                     if shim is not None:
                         os.waitpid(shim.pid, 0)

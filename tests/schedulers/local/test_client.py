@@ -283,6 +283,34 @@ ACTS = {
 
 
 @pytest.mark.parametrize("how", ACTS)
+@pytest.mark.parametrize("planted", ["another user's", "a link"])
+def test_a_folder_that_another_user_planted_is_not_acted_on(
+    harness: LocalHarness, how: str, planted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files name programs to run and folders to remove."""
+    app_id = waiting(harness, attempts=1)
+    harness.kill_master(app_id)
+    folder = harness.home.app(app_id)
+    if planted == "a link":
+        os.rename(folder.path, tmp_path / "elsewhere")
+        os.symlink(tmp_path / "elsewhere", folder.path)
+    else:
+        found = os.lstat
+        other = tuple(os.lstat(folder.path))[:4] + (65534,) + tuple(os.lstat(folder.path))[5:]
+
+        def lstat(path: Any, **options: Any) -> os.stat_result:
+            return os.stat_result(other) if path == folder.path else found(path, **options)
+
+        monkeypatch.setattr(os, "lstat", lstat)
+    before = files_of(folder.path)
+    try:
+        ACTS[how](harness, app_id)
+    except SchedulerError as error:
+        assert "another user's" in str(error)
+    assert files_of(folder.path) == before
+
+
+@pytest.mark.parametrize("how", ACTS)
 def test_who_ends_a_job_without_its_master_cleans_up(harness: LocalHarness, how: str) -> None:
     app_id = waiting(harness, attempts=1)
     folder = harness.home.app(app_id)
@@ -356,7 +384,7 @@ def test_nothing_is_buried_while_another_container_lives(
 ) -> None:
     folder = without_a_master(harness, tmp_path, requests=[["worker", 2, 64]], attempts=most)
     first = folder.container_ids()[0]
-    shim = processes.Identity.from_json(home.read_json(folder.container(first).shim))
+    shim = processes.ProcessIdentity.from_json(home.read_json(folder.container(first).shim))
     (tmp_path / f"go-{first.rpartition('_')[2]}").touch()
     until(lambda: shim is None or not shim.alive(), "the end of the first")
     handle = attempts.try_lock(folder)
@@ -432,7 +460,7 @@ def test_a_submit_whose_client_died_has_failed(harness: LocalHarness) -> None:
     os.unlink(folder.lock)
     os.unlink(folder.status)
     assert harness.scheduler.status(app_id).state is AppState.SUBMITTED
-    me = processes.Identity.mine()
+    me = processes.ProcessIdentity.mine()
     change_app(harness, app_id, submitter=me._replace(start=me.start - 1).to_json())
     status = harness.scheduler.status(app_id)
     assert status.state is AppState.FAILED

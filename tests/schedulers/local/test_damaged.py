@@ -20,7 +20,7 @@ from tony_core.schedulers.local.applications import Application, read_status, wr
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.local.container import RunningContainer, container_to_json
 from tony_core.schedulers.local.home import AppFolder, Home
-from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local.processes import ProcessIdentity
 from tony_core.schedulers.port import AppState
 
 __all__ = ["tony"]
@@ -29,7 +29,8 @@ JOB = harness_job()
 DEEP = b"[" * 100_000
 APP = Application(
     "app_1", "mnist", "ann", "q", "t", ("a",), 1000.0, "another-host", "boot",
-    Identity(1, 2, "boot"), "/usr/bin/python3", "/runtime", {"PATH": "/bin"}, 2, 5.0, JOB.local,
+    ProcessIdentity(1, 2, "boot"), "/usr/bin/python3", "/runtime", {"PATH": "/bin"}, 2, 5.0,
+    JOB.local,
 )  # fmt: skip
 STATUS = APP.first_status()._replace(state=AppState.RUNNING, started=1001.0, progress=0.5)
 CONTAINER = Container("c_1", "n", "worker", Resources(), gpu_ids=(1,), log_url="file:///x")
@@ -60,7 +61,7 @@ def put(path: str, data: bytes) -> None:
         stream.write(data)
 
 
-_LOCK = bytes_of({"attempt": 1, **Identity(4_000_000, 2, "boot").to_json()})
+_LOCK = bytes_of({"attempt": 1, **ProcessIdentity(4_000_000, 2, "boot").to_json()})
 _STATUS = bytes_of({**STATUS._asdict(), "state": "RUNNING", "tags": ["a"]})
 
 
@@ -80,7 +81,7 @@ def test_any_app_and_status(folder: AppFolder, app: bytes, status: bytes, lock: 
 
 @fuzz(
     launch=mutations(bytes_of({"container": container_to_json(CONTAINER), "image": IMAGE})),
-    shim=mutations(bytes_of(Identity(4_000_000, 2, "boot").to_json())),
+    shim=mutations(bytes_of(ProcessIdentity(4_000_000, 2, "boot").to_json())),
     story=mutations(bytes_of({"exit_code": 1, "cause": "exited", "diagnostics": "it broke"})),
 )
 def test_any_container(folder: AppFolder, launch: bytes, shim: bytes, story: bytes) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tony_core.schedulers.local import home, ledger, processes
 from tony_core.schedulers.local.allocation import Capacity, Demand, RequestGroup, RoleRequest
 from tony_core.schedulers.local.ledger import Ledger, LedgerState, PendingRequest, Reservation
-from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local.processes import ProcessIdentity
 from tony_core.schedulers.port import SchedulerError
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -22,7 +22,7 @@ MACHINE = Capacity(1000, ("GPU-a",))
 
 
 def pending(
-    app: str, memory: int, count: int, owner: Identity, since: float = 0.0
+    app: str, memory: int, count: int, owner: ProcessIdentity, since: float = 0.0
 ) -> PendingRequest:
     groups = (RequestGroup(True, (RoleRequest("worker", 3, count, Demand(memory, 0, 1)),)),)
     return PendingRequest(app, app, owner, since, MACHINE, groups, f"c_{app}_", 1)
@@ -41,7 +41,7 @@ def ledger_file(tmp_path: Path) -> Ledger:
 
 
 def test_a_grant_is_claimed_once_and_names_go_on(ledger_file: Ledger) -> None:
-    me = Identity.mine()
+    me = ProcessIdentity.mine()
     claimed, rest, reason = ledger_file.update("a", put(pending("a", 100, 2, me)))
     assert [item.container_id for item in claimed] == ["c_a_000001", "c_a_000002"]
     assert (claimed[0].role, claimed[0].session) == ("worker", 3)
@@ -51,7 +51,7 @@ def test_a_grant_is_claimed_once_and_names_go_on(ledger_file: Ledger) -> None:
 
 
 def test_what_one_gives_back_the_other_finds(ledger_file: Ledger) -> None:
-    me = Identity.mine()
+    me = ProcessIdentity.mine()
     (held, _, _) = ledger_file.update("a", put(pending("a", 600, 1, me)))
     claimed, _, reason = ledger_file.update("b", put(pending("b", 600, 1, me)))
     assert claimed == []
@@ -63,7 +63,7 @@ def test_what_one_gives_back_the_other_finds(ledger_file: Ledger) -> None:
 
 
 def test_what_is_spare_is_so_in_the_file_too(ledger_file: Ledger) -> None:
-    me = Identity.mine()
+    me = ProcessIdentity.mine()
     wants = (RoleRequest("worker", 3, 4, Demand(300, 0, 1)),)
     elastic = pending("a", 1, 1, me)._replace(groups=(RequestGroup(False, wants, optional=True),))
     claimed, rest, _ = ledger_file.update("a", put(elastic))
@@ -76,7 +76,7 @@ def test_what_is_spare_is_so_in_the_file_too(ledger_file: Ledger) -> None:
 
 
 def test_nothing_is_written_when_nothing_changes(ledger_file: Ledger) -> None:
-    me = Identity.mine()
+    me = ProcessIdentity.mine()
     ledger_file.update("a", put(pending("a", 600, 1, me)))
     ledger_file.update("b", put(pending("b", 600, 1, me)))
     before = ledger_file.version()
@@ -88,10 +88,10 @@ def test_nothing_is_written_when_nothing_changes(ledger_file: Ledger) -> None:
 
 def test_the_share_of_the_dead_is_free_at_once(ledger_file: Ledger) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = Identity.of(child.pid)
+    owner = ProcessIdentity.of(child.pid)
     assert owner is not None
     assert ledger_file.update("dead", put(pending("dead", 900, 1, owner)))[0]
-    me = Identity.mine()
+    me = ProcessIdentity.mine()
     assert not ledger_file.update("b", put(pending("b", 600, 1, me)))[0]
     child.kill()
     # Not waited for yet: a zombie holds nothing either.
@@ -102,14 +102,14 @@ def test_the_share_of_the_dead_is_free_at_once(ledger_file: Ledger) -> None:
 
 
 def test_nothing_of_before_a_reboot_counts(ledger_file: Ledger) -> None:
-    me = Identity.mine()
+    me = ProcessIdentity.mine()
     before = me._replace(boot="another boot")
     ledger_file.reserve([Reservation("c1", "old", "old", before, 900, 1, ())])
     assert ledger_file.update("a", put(pending("a", 1000, 1, me)))[0]
 
 
 def test_a_reused_pid_is_another_process(ledger_file: Ledger) -> None:
-    me = Identity.mine()
+    me = ProcessIdentity.mine()
     ledger_file.reserve(
         [Reservation("c1", "old", "old", me._replace(start=me.start - 1), 900, 1, ())]
     )
@@ -118,12 +118,12 @@ def test_a_reused_pid_is_another_process(ledger_file: Ledger) -> None:
 
 def test_what_was_granted_to_one_who_died_before_it_looked_is_free(ledger_file: Ledger) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = Identity.of(child.pid)
+    owner = ProcessIdentity.of(child.pid)
     assert owner is not None
     ledger_file.change(put(pending("dead", 900, 1, owner)))  # granted, not claimed
     child.kill()
     child.communicate()
-    assert ledger_file.update("a", put(pending("a", 1000, 1, Identity.mine())))[0]
+    assert ledger_file.update("a", put(pending("a", 1000, 1, ProcessIdentity.mine())))[0]
 
 
 def test_a_lock_that_is_never_given_back_is_an_error(

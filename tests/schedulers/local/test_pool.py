@@ -30,15 +30,15 @@ from tony_core.schedulers.container_pool import (
     Started,
 )
 from tony_core.schedulers.local import home, ledger, processes
-from tony_core.schedulers.local.processes import MB, Identity, Measure, MemoryWatch
+from tony_core.schedulers.local.processes import MB, Measure, MemoryWatch, ProcessIdentity
 from tony_core.schedulers.port import AppState
 
 SLEEP = "import time; time.sleep(60)"
 
 
-def shim_of(harness: LocalHarness, master: Master, container: Container) -> Identity:
+def shim_of(harness: LocalHarness, master: Master, container: Container) -> ProcessIdentity:
     folder = harness.folder(master).container(container.id)
-    found = Identity.from_json(home.read_json(folder.shim))
+    found = ProcessIdentity.from_json(home.read_json(folder.shim))
     assert found is not None
     return found
 

@@ -13,7 +13,7 @@ from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.links.tony import TENSORBOARD
 from tony_airflow.operators.task_job import TaskJob
 from tony_core.client.errors import PageError
-from tony_core.client.page import Page
+from tony_core.client.page import JobPage
 from tony_core.schedulers.port import AppState
 from tony_core.view import PAGE, JobView
 
@@ -98,11 +98,11 @@ class Log:
 def test_a_page_that_cannot_be_read_is_warned_of_on_a_worker(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def unreachable(page: Page, *arguments: Any) -> Any:
+    def unreachable(page: JobPage, *arguments: Any) -> Any:
         raise PageError("no route to host")
 
     found = operator(SLEEPS, wait_for_completion=False, lease=600).execute(Instance().context())
-    monkeypatch.setattr(Page, "events", unreachable)
+    monkeypatch.setattr(JobPage, "events", unreachable)
     log = Log()
     job = TaskJob(TonyHook.of(Site()), log)
     job.adopt(found["application_id"])

@@ -16,7 +16,7 @@ from tests.tony_airflow.tasks import SLEEPS, end_all, jobs, operator
 from tests.tony_airflow.tasks import Instance as TaskInstance
 from tony_airflow.triggers import tony as trigger_module
 from tony_airflow.triggers.tony import TonyTrigger
-from tony_core.client.workflow.poller import Ended
+from tony_core.client.workflow.poller import JobEnded
 from tony_core.schedulers.port import AppState, AppStatus
 
 pytestmark = pytest.mark.timeout(300)
@@ -68,7 +68,7 @@ def test_what_is_kept_of_its_end_is_masked() -> None:
     """A scheduler's words come by no master that would have masked them."""
     diagnostics_text = "x" * 3990 + " --password=hunter2horse is wrong"
     ended = AppStatus("app", "n", "u", "q", AppState.FAILED, diagnostics=diagnostics_text)
-    kept = trigger_module.end_of(Ended(ended))["diagnostics"]
+    kept = trigger_module.end_of(JobEnded(ended))["diagnostics"]
     assert kept.endswith("is wrong") and len(kept) <= 4000
     assert "hunter2horse" not in kept
 

@@ -16,7 +16,7 @@ from typing import BinaryIO, Callable, Dict, Iterator, NamedTuple, Optional, cas
 
 from tony_core.bundle import archive
 from tony_core.bundle.archive_members import Listing
-from tony_core.bundle.archive_streams import Limits
+from tony_core.bundle.archive_streams import ArchiveLimits
 from tony_core.bundle.client import packing
 from tony_core.bundle.client import runtime as runtimes
 from tony_core.bundle.client.runtime import Runtime
@@ -111,7 +111,7 @@ def of_file(path: str, entry: Entry, name: str) -> Content:
     return Content(name, Kind.FILE, stamp.size, mtime_ms, copy, lambda: packed)
 
 
-def of_archive(path: str, entry: Entry, name: str, form: str, limits: Limits) -> Content:
+def of_archive(path: str, entry: Entry, name: str, form: str, limits: ArchiveLimits) -> Content:
     """One hashed archive, which nodes unpack; ``form`` from :func:`form_of`."""
     whole = of_file(path, entry, name)
     suffix, convert = _FORMS[form]
@@ -225,8 +225,8 @@ def _hashed(folder: str) -> Tree:
     return tree
 
 
-def _through(library: str) -> Callable[[str, Limits], Iterator[bytes]]:
-    def blocks(path: str, limits: Limits) -> Iterator[bytes]:
+def _through(library: str) -> Callable[[str, ArchiveLimits], Iterator[bytes]]:
+    def blocks(path: str, limits: ArchiveLimits) -> Iterator[bytes]:
         import importlib
 
         opened = importlib.import_module(library).open
@@ -240,14 +240,14 @@ def _through(library: str) -> Callable[[str, Limits], Iterator[bytes]]:
     return blocks
 
 
-def _repacked(path: str, limits: Limits) -> Iterator[bytes]:
+def _repacked(path: str, limits: ArchiveLimits) -> Iterator[bytes]:
     with _temporary_tree(lambda target: archive.extract(path, target, limits)) as tree:
         yield from packing.blocks(tree)
 
 
 class _Form(NamedTuple):
     suffix: str
-    convert: Optional[Callable[[str, Limits], Iterator[bytes]]] = None
+    convert: Optional[Callable[[str, ArchiveLimits], Iterator[bytes]]] = None
 
 
 _FORMS: Dict[str, _Form] = {

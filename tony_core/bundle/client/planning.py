@@ -10,7 +10,7 @@ import os
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.bundle import archive
-from tony_core.bundle.archive_streams import Limits
+from tony_core.bundle.archive_streams import ArchiveLimits
 from tony_core.bundle.client import contents
 from tony_core.bundle.client import runtime as runtimes
 from tony_core.bundle.client.contents import Content
@@ -95,7 +95,7 @@ class _Planner:
     ) -> None:
         self._job = job
         self._plugins = plugins
-        self._limits = Limits.of(job.limits.archive_mb, job.limits.archive_members)
+        self._limits = ArchiveLimits.of(job.limits.archive_mb, job.limits.archive_members)
         self._destination = destination
         self._files = files
         self._plan = Plan()

@@ -24,7 +24,7 @@ import time
 from typing import Dict, Iterator, Optional
 
 from tony_core.bundle import jobfolder
-from tony_core.bundle.local.leases import Lease
+from tony_core.bundle.local.leases import StoreLease
 from tony_core.bundle.local.store import Store
 from tony_core.bundle.remote import garbage
 from tony_core.bundle.remote.garbage import ABANDONED_S, Ended
@@ -49,7 +49,7 @@ def collect(
     store = Store(root)
     over: Dict[str, bool] = {}
 
-    def dead(lease: Lease) -> bool:
+    def dead(lease: StoreLease) -> bool:
         if lease.app_id not in over:
             over[lease.app_id] = is_over(root, lease, ended)
         return over[lease.app_id]
@@ -59,7 +59,7 @@ def collect(
         yield from _job_folder(root, app_id, dry_run)
 
 
-def is_over(root: str, lease: Lease, ended: Optional[Ended] = None) -> bool:
+def is_over(root: str, lease: StoreLease, ended: Optional[Ended] = None) -> bool:
     """Whether the application of that lease has ended for good."""
     if lease.owner.alive(lease.taken) and not _has_ended(root, lease.app_id):
         return False

@@ -72,7 +72,7 @@ class Owner(NamedTuple):
         return cls(int(match[1]), int(match[2]), match[3], match[4])
 
 
-class Lease(NamedTuple):
+class StoreLease(NamedTuple):
     app_id: str
     owner: Owner  # the process that submits it
     digests: Tuple[str, ...]
@@ -87,7 +87,7 @@ def check_app_id(app_id: str) -> str:
     return app_id
 
 
-def write_lease(folder: str, lease: Lease) -> None:
+def write_lease(folder: str, lease: StoreLease) -> None:
     path = os.path.join(folder, check_app_id(lease.app_id) + ".json")
     data = {
         "app_id": lease.app_id,
@@ -108,9 +108,9 @@ def remove_lease(folder: str, app_id: str) -> bool:
     return True
 
 
-def read_leases(folder: str) -> List[Lease]:
+def read_leases(folder: str) -> List[StoreLease]:
     """Every lease, by application: the file's name is the application's, whatever is in it."""
-    found: List[Lease] = []
+    found: List[StoreLease] = []
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
@@ -128,14 +128,14 @@ def read_leases(folder: str) -> List[Lease]:
     return found
 
 
-def _read(app_id: str, text: bytes) -> Lease:
+def _read(app_id: str, text: bytes) -> StoreLease:
     """A lease as it was written; one without objects, and why, when it cannot be understood."""
     try:
         data = json.loads(text)
         if data["app_id"] != app_id:
             raise ValueError(f"it names another application, {str(data['app_id'])[:100]!r}")
         digests = tuple(str(digest) for digest in data["digests"])
-        return Lease(app_id, Owner.from_json(data["owner"]), digests, float(data["taken"]))
+        return StoreLease(app_id, Owner.from_json(data["owner"]), digests, float(data["taken"]))
     except (
         ValueError,
         KeyError,
@@ -144,7 +144,7 @@ def _read(app_id: str, text: bytes) -> Lease:
         AttributeError,
         RecursionError,
     ) as error:
-        return Lease(app_id, Owner(0, 0, "", ""), (), 0.0, str(error) or type(error).__name__)
+        return StoreLease(app_id, Owner(0, 0, "", ""), (), 0.0, str(error) or type(error).__name__)
 
 
 def _start_time(pid: int) -> Optional[int]:

@@ -56,7 +56,7 @@ import shutil
 import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set
 
-from tony_core.bundle.local.leases import Lease, Owner, read_leases, remove_lease, write_lease
+from tony_core.bundle.local.leases import Owner, StoreLease, read_leases, remove_lease, write_lease
 from tony_core.files.durable import locked, sync_folder, sync_tree
 
 LOCK_S = 60.0  # collectors hold it for the time of some renames
@@ -201,10 +201,10 @@ class Store:
 
     # ------------------------------------------------------------------ leases
 
-    def take_lease(self, app_id: str, digests: Iterable[str]) -> Lease:
+    def take_lease(self, app_id: str, digests: Iterable[str]) -> StoreLease:
         """Lease these objects to an application, before it looks which are there."""
         self.prepare()
-        lease = Lease(app_id, Owner.mine(), tuple(sorted(set(digests))), time.time())
+        lease = StoreLease(app_id, Owner.mine(), tuple(sorted(set(digests))), time.time())
         with self._locked(exclusive=False):
             write_lease(self.leases, lease)
         self._touch(lease.digests)
@@ -226,7 +226,7 @@ class Store:
 
     def collect(
         self,
-        dead: Callable[[Lease], bool],
+        dead: Callable[[StoreLease], bool],
         older_than_s: float,
         dry_run: bool = False,
         settle_s: float = 60.0,
@@ -242,7 +242,7 @@ class Store:
         victims: List[str] = []
         with self.scratch() as trash:
             with self._locked(exclusive=True):
-                expired: List[Lease] = []
+                expired: List[StoreLease] = []
                 in_use: Set[str] = set()
                 for lease in read_leases(self.leases):
                     if lease in dead_leases:

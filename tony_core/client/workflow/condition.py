@@ -20,7 +20,7 @@ _ORDER = (*BEFORE_THE_END, "SUCCEEDED")
 WAITING, REACHED, MISSED = "waiting", "reached", "missed"
 
 
-class Answer(NamedTuple):
+class ConditionResult(NamedTuple):
     """What one check found: ``text`` is for the log, ``found`` is what the task returns."""
 
     verdict: str
@@ -98,19 +98,19 @@ class Condition(NamedTuple):
             return self.tag.lower() in (tag.lower() for tag in status.tags)
         return bool(status.name == self.name)
 
-    def check(self, status: Optional[Any], metrics: Mapping[str, float]) -> Answer:
+    def check(self, status: Optional[Any], metrics: Mapping[str, float]) -> ConditionResult:
         """Whether the condition is met; ``metrics`` matter only where it names one."""
         if status is None:
-            return Answer(WAITING, f"{self.application} does not exist yet")
+            return ConditionResult(WAITING, f"{self.application} does not exist yet")
         state = status.state.value
         found: Dict[str, Any] = {"application_id": status.app_id, "state": state}
         if self.metric is not None:
             return self._check_metric(status, metrics.get(self.metric), found)
         if self._accepts(state):
-            return Answer(REACHED, f"{status.app_id} is {state}", found)
+            return ConditionResult(REACHED, f"{status.app_id} is {state}", found)
         if state in ENDS:
-            return Answer(MISSED, self._missed(status))
-        return Answer(WAITING, f"{status.app_id} is {state}")
+            return ConditionResult(MISSED, self._missed(status))
+        return ConditionResult(WAITING, f"{status.app_id} is {state}")
 
     def _accepts(self, state: str) -> bool:
         """Whether a state is one of the wanted ones, or later than one of them."""
@@ -119,16 +119,22 @@ class Condition(NamedTuple):
         wanted = [_ORDER.index(one) for one in self.states if one in BEFORE_THE_END]
         return state in _ORDER and any(_ORDER.index(state) >= one for one in wanted)
 
-    def _check_metric(self, status: Any, value: Optional[float], found: Dict[str, Any]) -> Answer:
+    def _check_metric(
+        self, status: Any, value: Optional[float], found: Dict[str, Any]
+    ) -> ConditionResult:
         if value is not None:
             met = value > self.above if self.above is not None else value < (self.below or 0.0)
             if met:
                 text = f"{status.app_id} reports {self.metric}={value:g}"
-                return Answer(REACHED, text, {**found, "metric": self.metric, "value": value})
+                return ConditionResult(
+                    REACHED, text, {**found, "metric": self.metric, "value": value}
+                )
         last = "nothing of it" if value is None else f"{value:g}"
         if status.state.value in ENDS:
-            return Answer(MISSED, f"{self._missed(status)}; it reported {last}")
-        return Answer(WAITING, f"{status.app_id} is {status.state.value}; {self.metric}: {last}")
+            return ConditionResult(MISSED, f"{self._missed(status)}; it reported {last}")
+        return ConditionResult(
+            WAITING, f"{status.app_id} is {status.state.value}; {self.metric}: {last}"
+        )
 
     def _missed(self, status: Any) -> str:
         lines = status.diagnostics.strip().splitlines()

@@ -52,7 +52,7 @@ from typing import (
 
 from tony_core.client.errors import PageError, UsageError
 from tony_core.client.merge import from_page
-from tony_core.client.page import Page
+from tony_core.client.page import JobPage
 from tony_core.client.workflow.outage import LEASE_SHARE, Outage, PageOutage
 from tony_core.schedulers.port import (
     AppStatus,
@@ -99,26 +99,26 @@ class JobSource(Protocol):
         """Close threads and connections."""
 
 
-class Found(NamedTuple):
+class JobFound(NamedTuple):
     """The search has found this application; updates of it follow."""
 
     status: AppStatus
 
 
-class Seen(NamedTuple):
+class JobSeen(NamedTuple):
     """The job runs; its newest view, and the chief's new output."""
 
     view: JobView
     output: Sequence[str] = ()
 
 
-class Ended(NamedTuple):
+class JobEnded(NamedTuple):
     """The scheduler says that the job has ended."""
 
     status: AppStatus
 
 
-class Lost(NamedTuple):
+class JobLost(NamedTuple):
     """The scheduler knows no such job (any more)."""
 
     why: str
@@ -130,7 +130,7 @@ class AccessRefused(NamedTuple):
     why: str
 
 
-class Unreachable(NamedTuple):
+class SchedulerUnreachable(NamedTuple):
     """The scheduler has not answered for longer than the subscription waits."""
 
     why: str
@@ -149,7 +149,16 @@ class PageUnreadable(NamedTuple):
     warning: str
 
 
-Update = Union[Found, Seen, Ended, Lost, AccessRefused, Unreachable, Retrying, PageUnreadable]
+Update = Union[
+    JobFound,
+    JobSeen,
+    JobEnded,
+    JobLost,
+    AccessRefused,
+    SchedulerUnreachable,
+    Retrying,
+    PageUnreadable,
+]
 Search = Callable[[Iterable[AppStatus]], Optional[AppStatus]]
 
 
@@ -277,7 +286,7 @@ class JobPoller:
             status = each.search(listed) if each.search is not None else None
             if status is not None:
                 each.app_id = status.app_id
-                each.updates.put_nowait(Found(status))
+                each.updates.put_nowait(JobFound(status))
         return {status.app_id: status for status in listed}
 
     async def _fetch_status(self, subscription: Subscription) -> None:
@@ -290,7 +299,7 @@ class JobPoller:
             subscription.outage.answered()
             subscription.misses += 1
             if subscription.misses >= MISSES:
-                subscription.updates.put_nowait(Lost(str(error)))
+                subscription.updates.put_nowait(JobLost(str(error)))
         except Exception as error:
             self._failed(subscription, error, began)
         else:
@@ -301,7 +310,7 @@ class JobPoller:
         subscription.outage.answered()
         self._statuses[subscription.app_id] = status
         if status.state.ended:
-            subscription.updates.put_nowait(Ended(status))
+            subscription.updates.put_nowait(JobEnded(status))
 
     @staticmethod
     def _failed(subscription: Subscription, error: Exception, began: float) -> None:
@@ -314,7 +323,7 @@ class JobPoller:
         if outage.failed(since=max(began, subscription.since)):
             updates.put_nowait(Retrying(why))
         if outage.has_expired:
-            updates.put_nowait(Unreachable(why, outage.seconds))
+            updates.put_nowait(SchedulerUnreachable(why, outage.seconds))
 
     # ------------------------------------------------------------------ the jobs' pages
 
@@ -356,7 +365,7 @@ class JobPoller:
         subscription.page.answered()
         if "tensorboard" in view.links:
             subscription.wants_links = False
-        subscription.updates.put_nowait(Seen(view))
+        subscription.updates.put_nowait(JobSeen(view))
         if subscription.get_logs:
             await self._read_output(subscription, view)
 
@@ -369,12 +378,12 @@ class JobPoller:
             return  # the next read may work, or the task reads it at the end
         subscription.position = position
         if lines:
-            subscription.updates.put_nowait(Seen(view, lines))
+            subscription.updates.put_nowait(JobSeen(view, lines))
 
 
 def read_page(status: AppStatus, user: str = "") -> JobView:
     """Read a running job's page as a user; PageError when it does not answer."""
-    page = Page(str(status.page_url), user=user)
+    page = JobPage(str(status.page_url), user=user)
     try:
         return from_page(page.job(), page.tasks(), status, app_id=status.app_id)
     finally:

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
 from .connection import ConnectionBroken, split_url
-from .datanodes import DATA_NODES_TRIED, DataNodeLost, Upload, fetch
+from .datanodes import DATA_NODES_TRIED, DataNodeLost, FileUpload, fetch
 from .namenodes import (
     NameNodeResponse,
     NameNodes,
+    NameNodeUnreachable,
     RequestRefused,
     RetryLimits,
     Service,
-    Unreachable,
 )
 from .responses import (
     NO_NODE,
@@ -142,7 +142,7 @@ class WebHdfs:
                 return  # it was done the first time, and only the answer was lost
             missing = target if "destination" in error.refusal.text else source
             raise translate_remote_exception(error.refusal, missing, self.user) from None
-        except Unreachable as error:
+        except NameNodeUnreachable as error:
             raise self._unreachable(error, target) from None
 
     # ------------------------------------------------------------------ content
@@ -164,13 +164,13 @@ class WebHdfs:
                 return io.BytesIO()  # the file is no longer than that
             raise
 
-    def create(self, path: str, send: Callable[[Upload], None]) -> None:
+    def create(self, path: str, send: Callable[[FileUpload], None]) -> None:
         """Write a file, and the folders above it; ``send`` may be called for several DataNodes."""
         options = {"overwrite": "true", "createparent": "true"}
         self._upload(path, lambda: path, send, options, repeatable=True)
 
     def write(
-        self, path: str, send: Callable[[Upload], None], mode: int, *, repeatable: bool
+        self, path: str, send: Callable[[FileUpload], None], mode: int, *, repeatable: bool
     ) -> None:
         """Write a file in a folder that is there, atomically, replacing an older one.
 
@@ -194,7 +194,7 @@ class WebHdfs:
         self,
         path: str,
         name: Callable[[], str],
-        send: Callable[[Upload], None],
+        send: Callable[[FileUpload], None],
         options: Dict[str, str],
         repeatable: bool,
     ) -> str:
@@ -204,7 +204,7 @@ class WebHdfs:
             made = name()
             with _named(path, made):
                 url = self._redirect("PUT", made, "CREATE", **options, **without)
-            upload = Upload(url, path, self.user)
+            upload = FileUpload(url, path, self.user)
             try:
                 send(upload)
             except BaseException as error:
@@ -311,10 +311,10 @@ class WebHdfs:
             return self._names.call(method, path, operation, **more)
         except RequestRefused as error:
             raise translate_remote_exception(error.refusal, path, self.user) from None
-        except Unreachable as error:
+        except NameNodeUnreachable as error:
             raise self._unreachable(error, path) from None
 
-    def _unreachable(self, error: Unreachable, path: str) -> OSError:
+    def _unreachable(self, error: NameNodeUnreachable, path: str) -> OSError:
         note = f". {self.service.note}" if self.service.note else ""
         return OSError(errno.EHOSTUNREACH, f"{error}{note}", path)
 

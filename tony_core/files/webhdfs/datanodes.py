@@ -105,7 +105,7 @@ class _Download(io.RawIOBase):
         super().close()
 
 
-class Upload:
+class FileUpload:
     """A file on its way to a DataNode. ``begun`` is false while nothing has been sent."""
 
     def __init__(self, url: str, path: str, user: str) -> None:
@@ -215,7 +215,7 @@ class Upload:
 class _ChunkedBody(io.RawIOBase):
     """A stream each of whose writes is a chunk of the body."""
 
-    def __init__(self, upload: Upload) -> None:
+    def __init__(self, upload: FileUpload) -> None:
         super().__init__()
         self._upload = upload
         self._between = b""

@@ -81,7 +81,7 @@ class RequestRefused(Exception):
         self.unsure = unsure
 
 
-class Unreachable(Exception):
+class NameNodeUnreachable(Exception):
     """No NameNode answered; ``sent``: one may have received the request."""
 
     def __init__(self, message: str, sent: bool = False) -> None:
@@ -129,13 +129,16 @@ class NameNodes:
             connection.close()
 
     def call(self, method: str, path: str, operation: str, **more: str) -> NameNodeResponse:
-        """Call an operation on a path; raises :class:`RequestRefused` or :class:`Unreachable`."""
+        """Call an operation on a path.
+
+        Raises :class:`RequestRefused` or :class:`NameNodeUnreachable`.
+        """
         query = urlencode({"op": operation, **dict([self._identity]), **more}, quote_via=quote)
         target = f"{_PREFIX}{quote(path)}?{query}"
         started = time.monotonic()
         until, why = self._failed_until
         if started < until:
-            raise Unreachable(why)
+            raise NameNodeUnreachable(why)
         count = len(self.service.addresses)
         limit_s = self._limit_s()
         call_s = CALL_S if self._limits.call_s is None else self._limits.call_s
@@ -147,9 +150,9 @@ class NameNodes:
                 reply = self._exchange(
                     self.service.addresses[current], method, target, operation, call_s
                 )
-            except (Unreachable, _RetryLater) as error:
+            except (NameNodeUnreachable, _RetryLater) as error:
                 another = True
-                if isinstance(error, Unreachable):
+                if isinstance(error, NameNodeUnreachable):
                     unsure = unsure or error.sent
                 else:
                     self._has_answered = True
@@ -204,7 +207,9 @@ class NameNodes:
                     connection.close()
                     if kept and time.monotonic() < deadline:
                         continue
-                raise Unreachable(f"{address}: {describe_error(error)}", sent=sent) from None
+                raise NameNodeUnreachable(
+                    f"{address}: {describe_error(error)}", sent=sent
+                ) from None
             if response.reusable:
                 self._give_back(connection)
             else:
@@ -247,9 +252,11 @@ class NameNodes:
         most = self._limits.seconds if limit_s is None else min(limit_s, self._limits.seconds)
         return most if self._has_answered else min(self._limits.first_s, most)
 
-    def _give_up(self, error: Exception, seconds: float, limit_s: Optional[float]) -> Unreachable:
+    def _give_up(
+        self, error: Exception, seconds: float, limit_s: Optional[float]
+    ) -> NameNodeUnreachable:
         names = " and ".join(str(address) for address in self.service.addresses)
         why = f"{self.service.name} ({names}) did not serve us for {seconds:.0f} s: {error}"
         remembered = max(REMEMBERED_S, limit_s or 0.0)
         self._failed_until = (time.monotonic() + remembered, why)
-        return Unreachable(why)
+        return NameNodeUnreachable(why)

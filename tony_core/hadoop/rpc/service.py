@@ -62,7 +62,7 @@ class Method(Generic[Request, Response]):
         self.repeatable = repeatable
 
 
-class Limits(NamedTuple):
+class CallTimeouts(NamedTuple):
     """Time limits in seconds."""
 
     connect_s: float = 5.0  # to one server
@@ -83,7 +83,7 @@ class Service:
         identity: Identity,
         *,
         allowed: Sequence[str] = STRENGTH,
-        limits: Limits = Limits(),
+        limits: CallTimeouts = CallTimeouts(),
         failover: Optional[Failover] = None,
     ) -> None:
         self.name = endpoints.service

@@ -33,11 +33,6 @@ def container_log_file(
     return f"{node_url}/ws/v1/node/containers/{container}/logs/{file}{tail}"
 
 
-def application_rest(rm_url: str, application: ApplicationId) -> str:
-    """An application in the ResourceManager's REST."""
-    return f"{rm_url}/ws/v1/cluster/apps/{application}"
-
-
 def url_message(location: str) -> yarn.URL:
     """A file's URL as a launch context says it."""
     parts = urlsplit(location)

@@ -12,7 +12,7 @@ from typing import Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 from tony_core.hadoop.errors import HadoopError, RemoteError, remote_error
 from tony_core.hadoop.rpc.connection import Address, Endpoints
 from tony_core.hadoop.rpc.sasl import STRENGTH
-from tony_core.hadoop.rpc.service import Limits, Method, Service
+from tony_core.hadoop.rpc.service import CallTimeouts, Method, Service
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.launch import Launch
@@ -73,7 +73,7 @@ class NodeManager:
         token: Token,
         *,
         allowed: Sequence[str] = STRENGTH,
-        limits: Limits = Limits(),
+        limits: CallTimeouts = CallTimeouts(),
     ) -> None:
         self.node = node
         self.token = token

@@ -10,7 +10,7 @@ import time
 from typing import Dict, Iterable, List, Optional, Sequence, Set
 
 from tony_core.hadoop.rpc.connection import Deadline
-from tony_core.hadoop.rpc.service import Limits, Method, Service
+from tony_core.hadoop.rpc.service import CallTimeouts, Method, Service
 from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
@@ -104,7 +104,7 @@ class RmClient:
         conf: SiteConfiguration,
         *,
         user: Optional[User] = None,
-        limits: Limits = Limits(),
+        limits: CallTimeouts = CallTimeouts(),
     ) -> RmClient:
         """A client of a site's ResourceManager; connects at the first call."""
         endpoints.refuse_kerberos(conf)

@@ -18,7 +18,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 from tony_core.hadoop.errors import NotRegistered
 from tony_core.hadoop.rpc.connection import Deadline, Endpoints
 from tony_core.hadoop.rpc.sasl import STRENGTH
-from tony_core.hadoop.rpc.service import Limits, Method, Service
+from tony_core.hadoop.rpc.service import CallTimeouts, Method, Service
 from tony_core.hadoop.tokens import Token, attempt_of
 from tony_core.hadoop.yarn.ids import AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.messages import master_calls as calls
@@ -120,7 +120,7 @@ class RmMaster:
         token: Token,
         *,
         allowed: Sequence[str] = STRENGTH,
-        limits: Limits = Limits(),
+        limits: CallTimeouts = CallTimeouts(),
     ) -> RmMaster:
         """At these addresses (a master's environment does not name them); connects later."""
         service = Service(found, PROTOCOL, token.to_message(), allowed=allowed, limits=limits)

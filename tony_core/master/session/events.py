@@ -1,7 +1,7 @@
 """What can happen to a job: the events that its session machine takes.
 
-* What the scheduler's pool reports *is* an event: the records of :mod:`tony_core.schedulers.port`
-  (:class:`~tony_core.schedulers.container_pool.PoolEvent`).
+* What the scheduler's pool reports *is* an event: a
+  :class:`~tony_core.schedulers.container_pool.PoolEvent`.
 * What an executor reports is one as well: a message of :mod:`tony_core.protocol.messages`, with the
   container that it came from (:class:`ExecutorReported`).
 * The rest happens in the master itself, and stands here.

@@ -10,7 +10,7 @@ from typing import Dict, Mapping, Optional
 
 from tony_core.files.location import is_remote, local_path
 from tony_core.master.web.request import whole_number
-from tony_core.master.web.server import Answer
+from tony_core.master.web.server import Response
 
 PIECE = 1 << 20
 TAIL = 128 * 1024  # what a person gets who asks for no offset
@@ -22,7 +22,9 @@ STREAMS = ("stdout", "stderr")
 EMPTY = b"nothing was written yet\n"
 
 
-def read_log(log_url: str, name: str, offset: Optional[str], headers: Mapping[str, str]) -> Answer:
+def read_log(
+    log_url: str, name: str, offset: Optional[str], headers: Mapping[str, str]
+) -> Response:
     """A piece of one file of a log folder; ``X-Next-Offset`` says where the next begins.
 
     Without a name the ends of stdout and stderr, one below the other. A person, who asks for no
@@ -32,32 +34,32 @@ def read_log(log_url: str, name: str, offset: Optional[str], headers: Mapping[st
     """
     start = None if offset is None else whole_number(offset, "offset", least=-sys.maxsize)
     if not log_url or is_remote(log_url):
-        return Answer(404, b"there is no such log on this machine\n", headers=headers)
+        return Response(404, b"there is no such log on this machine\n", headers=headers)
     if not name:
         return _read_both(log_url, headers)
     if "/" in name or name.startswith(".") or "\0" in name:
-        return Answer(404, b"there is no such log\n", headers=headers)
+        return Response(404, b"there is no such log\n", headers=headers)
     path = Path(local_path(log_url), name)
     try:
         # Never through a link: the program writes into this folder.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         if name in STREAMS and start is None:
-            return Answer(200, EMPTY, headers={**headers, "X-Next-Offset": "0"})
-        return Answer(404, b"there is no such log (yet)\n", headers=headers)
+            return Response(200, EMPTY, headers={**headers, "X-Next-Offset": "0"})
+        return Response(404, b"there is no such log (yet)\n", headers=headers)
     except (OSError, ValueError):  # or a name that cannot be one of a file
-        return Answer(404, b"there is no such log (yet)\n", headers=headers)
+        return Response(404, b"there is no such log (yet)\n", headers=headers)
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         os.close(fd)
-        return Answer(404, b"not a file\n", headers=headers)
+        return Response(404, b"not a file\n", headers=headers)
     with os.fdopen(fd, "rb") as stream:
         if start is None:
             start = -TAIL
         start = max(0, found.st_size + start) if start < 0 else min(start, found.st_size)
         stream.seek(start)
         data = stream.read(PIECE)
-    return Answer(200, data, headers={**headers, "X-Next-Offset": str(start + len(data))})
+    return Response(200, data, headers={**headers, "X-Next-Offset": str(start + len(data))})
 
 
 def read_ends(log_url: str) -> Dict[str, str]:
@@ -71,7 +73,7 @@ def read_ends(log_url: str) -> Dict[str, str]:
     return found
 
 
-def _read_both(log_url: str, headers: Mapping[str, str]) -> Answer:
+def _read_both(log_url: str, headers: Mapping[str, str]) -> Response:
     found = {name: read_log(log_url, name, None, headers) for name in STREAMS}
     parts = [
         b"===== %s\n%s\n" % (name.encode(), answer.body)
@@ -81,4 +83,4 @@ def _read_both(log_url: str, headers: Mapping[str, str]) -> Answer:
     unreadable = [answer for answer in found.values() if answer.status != 200]
     if unreadable and not parts:
         return unreadable[0]
-    return Answer(200, b"".join(parts) or EMPTY, headers=headers)
+    return Response(200, b"".join(parts) or EMPTY, headers=headers)

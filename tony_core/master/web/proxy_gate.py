@@ -32,7 +32,7 @@ import socket
 from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 from urllib.parse import unquote_plus
 
-from tony_core.master.web.server import Answer, Exchange
+from tony_core.master.web.server import Exchange, Response
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.resolver import RESOLVER
 from tony_core.schedulers.container_pool import WebProxy
@@ -102,7 +102,7 @@ class ProxyGate:
     def _refuse(self, exchange: Exchange, text: str) -> None:
         where = f": {self._public_url}" if self._public_url else ""
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-        exchange.answer(Answer(403, f"{text}{where}\n".encode(), headers=headers))
+        exchange.answer(Response(403, f"{text}{where}\n".encode(), headers=headers))
 
     # ------------------------------------------------------------------ what may block
 

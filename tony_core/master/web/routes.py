@@ -33,7 +33,7 @@ from tony_core.master.story import Story
 from tony_core.master.web.logs import read_ends, read_log
 from tony_core.master.web.proxy_gate import ProxyGate
 from tony_core.master.web.request import Request, seconds, whole_number
-from tony_core.master.web.server import Admission, Answer, Exchange
+from tony_core.master.web.server import Admission, Exchange, Response
 from tony_core.protocol import socket_owners
 from tony_core.protocol.reactor import Reactor
 
@@ -165,7 +165,7 @@ class Page:
         if request.path.startswith("/tensorboard/") and self._gate is not None:
             self._relay(exchange, request.path[len("/tensorboard") :])
         elif request.method == "POST":
-            exchange.answer(Answer(405, b"GET and HEAD only\n", headers={"Allow": "GET, HEAD"}))
+            exchange.answer(Response(405, b"GET and HEAD only\n", headers={"Allow": "GET, HEAD"}))
         elif request.path == "/tensorboard" and self._gate is not None:
             # The proxy would follow a redirect, and the browser would not know where it is.
             self._html(exchange, to_tensorboard=True)
@@ -233,9 +233,9 @@ class Page:
         tag = f'"{self._publisher.info.attempt}-{version}"'
         headers = {**_BASE, "ETag": tag, "Cache-Control": "no-cache"}
         if exchange.request.headers.get("if-none-match") == tag:
-            exchange.answer(Answer(304, b"", _JSON, headers))
+            exchange.answer(Response(304, b"", _JSON, headers))
         else:
-            exchange.answer(Answer(200, body, _JSON, headers))
+            exchange.answer(Response(200, body, _JSON, headers))
 
     def _events(self, exchange: Exchange) -> None:
         query = exchange.request.query
@@ -277,7 +277,7 @@ class Page:
     def _send_events(self, exchange: Exchange, since: int) -> None:
         lines, reached = self._story.since(since)
         body = b'{"events":' + lines + b',"next":' + str(reached).encode() + b"}"
-        exchange.answer(Answer(200, body, _JSON, _BASE))
+        exchange.answer(Response(200, body, _JSON, _BASE))
 
     # ------------------------------------------------------------------ HTML
 
@@ -296,7 +296,7 @@ class Page:
             *self._content(), nonce, self._story.last, to_tensorboard=to_tensorboard,
             waits=self._gate is None,
         )  # fmt: skip
-        exchange.answer(Answer(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
+        exchange.answer(Response(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
 
     def _inside(self, exchange: Exchange) -> None:
         from tony_core.master.web import page_html
@@ -304,7 +304,7 @@ class Page:
         content = self._content()
         headers = {**_BASE, "X-Tony-Over": str(int(content[0]["state"] != "RUNNING"))}
         body = page_html.inside(*content).encode()
-        exchange.answer(Answer(200, body, "text/html; charset=utf-8", headers))
+        exchange.answer(Response(200, body, "text/html; charset=utf-8", headers))
 
     def _content(
         self,
@@ -323,7 +323,7 @@ class Page:
 
         nonce = os.urandom(16).hex()
         text = page_html.logs_page(self._publisher.job(), self._publisher.tasks(), read_ends, nonce)
-        exchange.answer(Answer(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
+        exchange.answer(Response(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
 
     def _logs(self, exchange: Exchange) -> None:
         request = exchange.request
@@ -377,7 +377,7 @@ class Page:
             host = f"[{host}]" if ":" in host else host
             base = f"http://{host}:{self.tensorboard_port}"
         target = target_of(request, request.path[len("/tensorboard") :] or "/")
-        exchange.answer(Answer(302, headers={**_BASE, "Location": base + target}))
+        exchange.answer(Response(302, headers={**_BASE, "Location": base + target}))
 
 
 def _of_client(exchange: Exchange) -> bool:
@@ -415,4 +415,4 @@ def _is_address(name: str) -> bool:
 
 
 def _text(exchange: Exchange, status: int, text: str) -> None:
-    exchange.answer(Answer(status, text.encode(), headers=_BASE))
+    exchange.answer(Response(status, text.encode(), headers=_BASE))

@@ -53,7 +53,7 @@ _REASONS = {
 _TEXT_ONLY = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
@@ -90,7 +90,7 @@ class Exchange:
         """What waits for anything on behalf of this request: trouble ends its connection only."""
         return self._connection.reactor
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: Response) -> None:
         if self.done:
             return
         headers = {"Content-Type": answer.content_type, **answer.headers}
@@ -277,14 +277,14 @@ class _Connection:
         try:
             self._handler(exchange)
         except BadRequest as error:
-            exchange.answer(Answer(error.status, f"{error}\n".encode(), headers=_TEXT_ONLY))
+            exchange.answer(Response(error.status, f"{error}\n".encode(), headers=_TEXT_ONLY))
         except Exception as error:  # a reader's page is not worth the job's master
             self._server.on_error(request, error)
             self.reactor.report(error)
             if exchange.streams:
                 self.close()
                 return
-            exchange.answer(Answer(500, b"the page failed; the job is still running\n"))
+            exchange.answer(Response(500, b"the page failed; the job is still running\n"))
 
     def _refuse(self, error: BadRequest) -> None:
         if self._current is not None:
@@ -294,7 +294,7 @@ class _Connection:
         self._hold()
         refused = Request("GET", "/", "/", {}, {}, keep_alive=False)
         self._current = Exchange(self, refused)
-        self._current.answer(Answer(error.status, f"{error}\n".encode(), headers=_TEXT_ONLY))
+        self._current.answer(Response(error.status, f"{error}\n".encode(), headers=_TEXT_ONLY))
 
     def _flush(self) -> None:
         if self._closed:

@@ -22,7 +22,7 @@ from typing import Callable, List, NamedTuple, Optional, Set, Tuple
 from urllib.parse import quote, urlsplit
 
 from tony_core.master.web.request import BadRequest, Request
-from tony_core.master.web.server import HIGH_WATER, Answer, Exchange
+from tony_core.master.web.server import HIGH_WATER, Exchange, Response
 from tony_core.protocol.link import Dial, dial
 from tony_core.protocol.reactor import Timer
 
@@ -100,7 +100,7 @@ class Relay:
         try:
             self._out += request_bytes(exchange.request, address, path)
         except BadRequest as error:
-            exchange.answer(Answer(error.status, f"{error}\n".encode()))
+            exchange.answer(Response(error.status, f"{error}\n".encode()))
             return
         exchange.on_gone = self._close
         exchange.on_drain = self._resume
@@ -218,7 +218,7 @@ class Relay:
             host, port = self._address
             text = f"TensorBoard at {host}:{port} does not answer: {reason}\n"
             self._exchange.on_gone = self._exchange.on_drain = None
-            self._exchange.answer(Answer(502, text.encode()))
+            self._exchange.answer(Response(502, text.encode()))
         self._close()
 
     def _close(self) -> None:

@@ -20,7 +20,7 @@ from tony_core.jsontext import is_number
 from tony_core.schedulers.local import attempts, home, processes
 from tony_core.schedulers.local.home import AppFolder
 from tony_core.schedulers.local.images import Images
-from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local.processes import ProcessIdentity
 from tony_core.schedulers.port import AppState, AppStatus, SchedulerError
 
 DEFAULT_PYTHON = "python3"
@@ -53,7 +53,7 @@ class Application(NamedTuple):
     submitted: float
     host: str
     boot: str
-    submitter: Identity
+    submitter: ProcessIdentity
     python: str  # what our own code runs on
     runtime: str  # where our own code stands
     environment: Mapping[str, str]
@@ -78,7 +78,7 @@ class Application(NamedTuple):
         python = find_interpreter(job)
         if python is None:
             raise SchedulerError(f"tony.runtime.python: there is no program {job.runtime.python}")
-        me = Identity.mine()
+        me = ProcessIdentity.mine()
         return cls(
             app_id=app_id,
             name=job.name,
@@ -126,7 +126,7 @@ class Application(NamedTuple):
 
     @classmethod
     def _of_json(cls, data: Mapping[str, Any], app_id: str) -> Application:
-        submitter = Identity.from_json(data["submitter"])
+        submitter = ProcessIdentity.from_json(data["submitter"])
         if submitter is None:
             raise ValueError("it names no submitter")
         texts = (data["name"], data["user"], data["queue"], data["type"], *data["tags"])

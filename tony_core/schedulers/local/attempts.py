@@ -27,7 +27,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from tony_core.schedulers.local import home, processes
 from tony_core.schedulers.local.home import AppFolder
-from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local.processes import ProcessIdentity
 
 LOCK_FD = 9  # the number under which a master inherits the lock
 
@@ -45,7 +45,7 @@ class MasterAttempt(NamedTuple):
     """The master's attempt, as the lock's file has it."""
 
     attempt: int = 0  # 0: no master was ever started
-    process: Optional[Identity] = None  # None: it is being started
+    process: Optional[ProcessIdentity] = None  # None: it is being started
 
 
 def try_lock(folder: AppFolder, shared: bool = False) -> Optional[int]:
@@ -70,10 +70,12 @@ def read(folder: AppFolder) -> MasterAttempt:
     """The attempt that runs, or that ran last."""
     data = home.read_json(folder.lock) or {}
     attempt = data.get("attempt", 0)
-    return MasterAttempt(attempt if isinstance(attempt, int) else 0, Identity.from_json(data))
+    return MasterAttempt(
+        attempt if isinstance(attempt, int) else 0, ProcessIdentity.from_json(data)
+    )
 
 
-def write(handle: int, attempt: int, process: Optional[Identity]) -> None:
+def write(handle: int, attempt: int, process: Optional[ProcessIdentity]) -> None:
     """Write down the attempt and its process; only with the lock held."""
     data: Dict[str, Any] = {"attempt": attempt}
     if process is not None:
@@ -128,7 +130,7 @@ def running_containers(folder: AppFolder) -> List[str]:
     found = []
     for container_id in folder.container_ids():
         container = folder.container(container_id)
-        shim = Identity.from_json(home.read_json(container.shim))
+        shim = ProcessIdentity.from_json(home.read_json(container.shim))
         if shim is not None and shim.alive() and not os.path.exists(container.exit):
             found.append(container_id)
     return found
@@ -237,7 +239,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _launch_in_shim(folder: AppFolder, container_id: str, before: int) -> int:
     """Have the container's shim start the next attempt; HELD when it has not within the limit."""
-    shim = Identity.from_json(home.read_json(folder.container(container_id).shim))
+    shim = ProcessIdentity.from_json(home.read_json(folder.container(container_id).shim))
     if shim is None or not shim.send(signal.SIGUSR1):
         return OVER  # without its shim the container is about to end
     end = time.monotonic() + SHIM_S

@@ -208,6 +208,8 @@ class LocalScheduler(port.Scheduler):
 
     def kill(self, app_id: str, reason: str) -> None:
         folder, app = find_application(self._home, app_id)
+        if not folder.is_own:
+            raise SchedulerError(f"{folder.path} is a link or another user's: not killed")
         finalize.finalize_dead(folder, app)
         if read_status(folder, app).state.ended:
             return
@@ -357,9 +359,9 @@ class LocalCleaner(port.Cleaner):
             app = Application.read(folder)
             if app is None:
                 continue  # staged and never submitted: the staging's own collector
+            if not folder.is_own:
+                continue
             status = current_status(folder, app)
-            if os.path.islink(folder.path):
-                continue  # not made by us
             if not status.state.ended or now - (status.finished or status.submitted) < older_than_s:
                 continue
             if not dry_run:

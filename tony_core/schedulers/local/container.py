@@ -19,7 +19,7 @@ from tony_core.schedulers.container_pool import Completed, Container, Launch
 from tony_core.schedulers.local import attempts, engine, home, images, processes
 from tony_core.schedulers.local.home import AppFolder, ContainerFolder
 from tony_core.schedulers.local.images import Images
-from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local.processes import ProcessIdentity
 
 FORCE_S = 6.0  # a shim that has not ended its container by then is ended itself
 
@@ -30,7 +30,7 @@ class RunningContainer:
     def __init__(self, container: Container, folder: ContainerFolder) -> None:
         self.container = container
         self.folder = folder
-        self.shim: Optional[Identity] = None
+        self.shim: Optional[ProcessIdentity] = None
         self.pidfd: Optional[int] = None
         self.started_fd: Optional[int] = None  # one byte comes when the process runs
         self.force_at: Optional[float] = None
@@ -101,7 +101,7 @@ class RunningContainer:
                 pass_fds=(started_fd,),
                 start_new_session=True,
             )
-        self.shim = Identity.of(self._child.pid)
+        self.shim = ProcessIdentity.of(self._child.pid)
         if self.shim is not None:
             home.write_json(self.folder.shim, self.shim.to_json())
         self._open_pidfd(self._child.pid)
@@ -120,7 +120,7 @@ class RunningContainer:
         if container.id != container_id:
             return None  # damaged, too; and another container's processes are not ended by it
         running = cls(container, folder)
-        running.shim = Identity.from_json(home.read_json(folder.shim))
+        running.shim = ProcessIdentity.from_json(home.read_json(folder.shim))
         if running.shim is not None and running.shim.alive():
             running._open_pidfd(running.shim.pid)
             if not running.shim.alive():

@@ -26,7 +26,7 @@ from tony_core.schedulers.local.allocation import (
 from tony_core.schedulers.local.applications import Application
 from tony_core.schedulers.local.home import AppFolder
 from tony_core.schedulers.local.ledger import Ledger, LedgerState, PendingRequest, Reservation
-from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local.processes import ProcessIdentity
 
 DEATHS_S = 0.2  # how often a waiting master checks whether an owner has died
 FULL_S = 1.0  # ... and, when the ledger's disk is full, whether there is room again
@@ -47,7 +47,7 @@ class ContainerRequests:
         self._folder = folder
         self._app = app
         self._emit = emit
-        self._me = Identity.mine()
+        self._me = ProcessIdentity.mine()
         self._prefix = f"container_{app.app_id}_{attempt:02d}_"
         self._ledger = Ledger(folder.home.ledger)
         self._capacity: Optional[Capacity] = None
@@ -120,7 +120,9 @@ class ContainerRequests:
         """Take a granted container to launch it; False if there is none of that id."""
         return self._granted.pop(container_id, None) is not None
 
-    def reserve(self, containers: Sequence[Tuple[container_pool.Container, Identity]]) -> None:
+    def reserve(
+        self, containers: Sequence[Tuple[container_pool.Container, ProcessIdentity]]
+    ) -> None:
         """Make these processes the owners of the containers' reservations."""
         held = [self._reservation(container, owner) for container, owner in containers]
         self._change_ledger(lambda: self._ledger.reserve(held))
@@ -261,7 +263,9 @@ class ContainerRequests:
         if given:
             self._emit(container_pool.Allocated(tuple(given)))
 
-    def _reservation(self, container: container_pool.Container, owner: Identity) -> Reservation:
+    def _reservation(
+        self, container: container_pool.Container, owner: ProcessIdentity
+    ) -> Reservation:
         need = container.resources
         return Reservation(
             container.id,

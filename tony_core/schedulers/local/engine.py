@@ -105,13 +105,13 @@ class EngineContainer:
 
     def __init__(self, container_id: str) -> None:
         self._id = container_id
-        self._first: Optional[processes.Identity] = None
+        self._first: Optional[processes.ProcessIdentity] = None
 
     def pids(self) -> List[int]:
         """The processes in the image; none before it has started."""
         if self._first is None or not self._first.alive(self._first.boot):
             found = list_pids(self._id)
-            self._first = processes.Identity.of(min(found, key=_age)) if found else None
+            self._first = processes.ProcessIdentity.of(min(found, key=_age)) if found else None
             return found
         return [self._first.pid, *processes.descendants(self._first.pid)]
 

@@ -28,7 +28,7 @@ from tony_core.schedulers.local.applications import (
     write_status,
 )
 from tony_core.schedulers.local.home import AppFolder, ContainerFolder, Home
-from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local.processes import ProcessIdentity
 from tony_core.schedulers.port import AppStatus, SchedulerError
 
 USAGE = 2
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
         return USAGE
     os.set_inheritable(int(words["--lock-fd"]), False)
     folder = AppFolder(words["--app-dir"])
-    shim = Identity.from_json(home.read_json(folder.container(words["--container"]).shim))
+    shim = ProcessIdentity.from_json(home.read_json(folder.container(words["--container"]).shim))
     end = time.monotonic() + GONE_S
     while shim is not None and shim.alive() and time.monotonic() < end:
         time.sleep(0.01)
@@ -65,7 +65,7 @@ def settle(folder: AppFolder, app: Application) -> None:
 
 def finalize_dead(folder: AppFolder, app: Application) -> None:
     """Finalize the application if its status is that of a dead one, and is not on record."""
-    if read_status(folder, app).state.ended or not app.here:
+    if read_status(folder, app).state.ended or not app.here or not folder.is_own:
         return
     end = time.monotonic() + LOOK_S
     while current_status(folder, app).state.ended:
@@ -125,7 +125,7 @@ def remove_reservations(folder: AppFolder) -> None:
 
 def end_containers(folder: AppFolder) -> None:
     """End every container, by its shim or without; returns when nothing is left."""
-    stopped: Dict[str, Identity] = {}
+    stopped: Dict[str, ProcessIdentity] = {}
     unfinished: List[str] = []
     for container_id in folder.container_ids():
         container = folder.container(container_id)
@@ -185,5 +185,5 @@ def remove_job_folder(folder: AppFolder) -> None:
     jobfolder.remove(folder.home.root, folder.app_id)
 
 
-def _shim(container: ContainerFolder) -> Optional[Identity]:
-    return Identity.from_json(home.read_json(container.shim))
+def _shim(container: ContainerFolder) -> Optional[ProcessIdentity]:
+    return ProcessIdentity.from_json(home.read_json(container.shim))

@@ -196,6 +196,15 @@ class AppFolder:
         self.containers = os.path.join(self.path, "containers")
         self.logs = os.path.join(self.path, "logs")
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a folder of this user's: no link, and nothing that another user put there."""
+        try:
+            found = os.lstat(self.path)
+        except OSError:
+            return False
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+
     def container(self, container_id: str) -> ContainerFolder:
         """The folder of a container, which may not exist."""
         return ContainerFolder(self.path, container_id)

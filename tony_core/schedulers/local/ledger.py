@@ -44,7 +44,7 @@ from tony_core.schedulers.local.allocation import (
     RoleRequest,
     Usage,
 )
-from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local.processes import ProcessIdentity
 from tony_core.schedulers.port import SchedulerError
 
 LOCK_S = 10.0
@@ -56,7 +56,7 @@ class Reservation(NamedTuple):
     container_id: str
     app: str
     name: str
-    owner: Identity
+    owner: ProcessIdentity
     memory_mb: int
     vcores: int
     gpus: Tuple[str, ...]
@@ -76,7 +76,7 @@ class Reservation(NamedTuple):
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Reservation:
         """Read what :meth:`to_json` wrote."""
-        owner = Identity.from_json(data["owner"])
+        owner = ProcessIdentity.from_json(data["owner"])
         assert owner is not None
         return cls(**{**data, "owner": owner, "gpus": tuple(data["gpus"])})
 
@@ -86,7 +86,7 @@ class PendingRequest(NamedTuple):
 
     app: str
     name: str
-    owner: Identity
+    owner: ProcessIdentity
     since: float
     capacity: Capacity
     groups: Tuple[RequestGroup, ...]
@@ -115,7 +115,7 @@ class PendingRequest(NamedTuple):
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PendingRequest:
         """Read what :meth:`to_json` wrote."""
-        owner = Identity.from_json(data["owner"])
+        owner = ProcessIdentity.from_json(data["owner"])
         assert owner is not None
         memory, gpus, vcores = data["capacity"]
         groups = tuple(
@@ -174,9 +174,9 @@ class LedgerState:
     def prune(self) -> None:
         """Drop the entries of dead owners."""
         boot = processes.boot_id()
-        alive: Dict[Identity, bool] = {}
+        alive: Dict[ProcessIdentity, bool] = {}
 
-        def lives(owner: Identity) -> bool:
+        def lives(owner: ProcessIdentity) -> bool:
             if owner not in alive:
                 alive[owner] = owner.alive(boot)
             return alive[owner]

@@ -34,7 +34,7 @@ from tony_core.schedulers.local.applications import Application, read_status, wr
 from tony_core.schedulers.local.container import RunningContainer, RuntimeCommand
 from tony_core.schedulers.local.container_requests import ContainerRequests
 from tony_core.schedulers.local.home import AppFolder
-from tony_core.schedulers.local.processes import Identity
+from tony_core.schedulers.local.processes import ProcessIdentity
 
 SETTLE_S = 0.2
 MASTER_LOST_S = 30.0
@@ -382,7 +382,7 @@ def open_master(args: Any) -> Tuple[container_pool.MasterContext, LocalPool]:
         raise port.SchedulerError(f"{folder.app} is missing or damaged")
     lock_fd, attempt = int(args.lock_fd), int(args.attempt)
     os.set_inheritable(lock_fd, False)
-    attempts.write(lock_fd, attempt, Identity.mine())
+    attempts.write(lock_fd, attempt, ProcessIdentity.mine())
     try:
         with open(folder.secret, "rb") as stream:
             secret = stream.read()

@@ -1,7 +1,7 @@
 """Processes of this machine, as /proc shows them: identity, descent, memory.
 
 A pid is given again sooner or later; with the start time and the boot's id it names one
-process for good. All that asks "does it still run" asks by such an :class:`Identity`.
+process for good. All that asks "does it still run" asks by such an :class:`ProcessIdentity`.
 
 Light, standard library only, Python 3.8: the shim beside every container imports it.
 """
@@ -48,7 +48,7 @@ def start_time(pid: int) -> Optional[int]:
     return int(fields[19])
 
 
-class Identity(NamedTuple):
+class ProcessIdentity(NamedTuple):
     """A process, identified for good: its pid may be used again."""
 
     pid: int
@@ -56,18 +56,18 @@ class Identity(NamedTuple):
     boot: str
 
     @classmethod
-    def of(cls, pid: int) -> Optional[Identity]:
+    def of(cls, pid: int) -> Optional[ProcessIdentity]:
         """The process that has this pid now, if one has."""
         start = start_time(pid)
         return None if start is None else cls(pid, start, boot_id())
 
     @classmethod
-    def mine(cls) -> Identity:
+    def mine(cls) -> ProcessIdentity:
         """This process."""
         return cls(os.getpid(), start_time(os.getpid()) or 0, boot_id())
 
     @classmethod
-    def from_json(cls, data: Optional[Mapping[str, object]]) -> Optional[Identity]:
+    def from_json(cls, data: Optional[Mapping[str, object]]) -> Optional[ProcessIdentity]:
         """Read what :meth:`to_json` wrote; None when it names no process."""
         if not data or "pid" not in data:
             return None

@@ -90,7 +90,7 @@ class Shim:
             return self._never_ran("%s: %s" % (error.strerror, error.filename))
         except ValueError as error:
             return self._never_ran(str(error))
-        identity = processes.Identity.of(self._pid)
+        identity = processes.ProcessIdentity.of(self._pid)
         if identity is not None:
             home.write_json(self._folder.process, identity.to_json())
         if started_fd is not None:
@@ -436,4 +436,6 @@ def _unpack(item: Mapping[str, Any], root: str, archives: Sequence[int]) -> str:
     from tony_core.bundle import localization
     from tony_core.files.artifact import Artifact
 
-    return localization.localize(Artifact.from_json(item), root, localization.Limits.of(*archives))
+    return localization.localize(
+        Artifact.from_json(item), root, localization.ArchiveLimits.of(*archives)
+    )

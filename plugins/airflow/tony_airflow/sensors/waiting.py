@@ -17,7 +17,7 @@ from tony_airflow.errors import FOR_GOOD, as_airflow
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.triggers.sensing import TonySensingTrigger
 from tony_core.client.errors import ClientError, NotFound
-from tony_core.client.workflow.condition import MISSED, REACHED, WAITING, Answer, Condition
+from tony_core.client.workflow.condition import MISSED, REACHED, WAITING, Condition, ConditionResult
 from tony_core.client.workflow.outage import Outage
 from tony_core.schedulers.port import NoSuchApplication, SchedulerError
 
@@ -77,7 +77,7 @@ class SensorWait:
             timeout=timedelta(seconds=sensor.timeout),
         )
 
-    def _check(self) -> Answer:
+    def _check(self) -> ConditionResult:
         """Check the condition once; a cluster that does not answer now counts as waiting."""
         try:
             answer = self._evaluate()
@@ -87,14 +87,14 @@ class SensorWait:
             if is_answer or self._outage.has_expired:
                 raise as_airflow(error) from error
             self._log.warning("the scheduler does not answer, and is asked again: %s", error)
-            return Answer(WAITING, "the scheduler does not answer")
+            return ConditionResult(WAITING, "the scheduler does not answer")
         self._outage.answered()
         if answer.text != self._logged:
             self._logged = answer.text
             self._log.info("%s", answer.text)
         return answer
 
-    def _evaluate(self) -> Answer:
+    def _evaluate(self) -> ConditionResult:
         condition, hook = self._condition, self._hook
         if condition.application_id:
             status: Any = _by_id(hook, condition.application_id)
@@ -131,13 +131,13 @@ def result_of(event: Mapping[str, Any], log: Any) -> Any:
         raise AirflowFailException(str(event["refused"]))
     if event.get("error"):
         raise AirflowException(str(event["error"]))
-    answer = Answer(str(event["verdict"]), str(event["said"]), event.get("found"))
+    answer = ConditionResult(str(event["verdict"]), str(event["said"]), event.get("found"))
     _refuse_missed(answer)
     log.info("%s", answer.text)
     return answer.found
 
 
-def _refuse_missed(answer: Answer) -> None:
+def _refuse_missed(answer: ConditionResult) -> None:
     if answer.verdict == MISSED:
         raise AirflowFailException(answer.text)
 

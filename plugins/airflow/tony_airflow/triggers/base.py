@@ -14,9 +14,9 @@ from tony_airflow.connection import LOCAL
 from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_core.client.workflow.poller import (
     AccessRefused,
-    Lost,
+    JobLost,
+    SchedulerUnreachable,
     Subscription,
-    Unreachable,
     polled,
 )
 
@@ -64,12 +64,12 @@ class SiteTrigger(BaseTrigger):
 
     def failure(self, update: object, what: str) -> Dict[str, str]:
         """The event of an update that ends the wait without an answer."""
-        if isinstance(update, Lost):
+        if isinstance(update, JobLost):
             return {"error": f"{what} is gone: {update.why}"}
         if isinstance(update, AccessRefused):
             here = socket.gethostname()
             return {"refused": f"this triggerer ({here}) cannot ask for {what}: {update.why}"}
-        assert isinstance(update, Unreachable)
+        assert isinstance(update, SchedulerUnreachable)
         silent = f"the scheduler has not answered for {update.silent_s:.0f} s"
         return {"error": f"{silent}: {update.why}"}
 

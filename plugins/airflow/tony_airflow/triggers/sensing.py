@@ -9,13 +9,13 @@ from airflow.triggers.base import TriggerEvent
 
 from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_airflow.triggers.base import SiteTrigger
-from tony_core.client.workflow.condition import WAITING, Answer, Condition
+from tony_core.client.workflow.condition import WAITING, Condition, ConditionResult
 from tony_core.client.workflow.poller import (
-    Ended,
-    Found,
+    JobEnded,
+    JobFound,
+    JobSeen,
     PageUnreadable,
     Retrying,
-    Seen,
     Subscription,
 )
 from tony_core.client.workflow.results import metrics_of
@@ -47,12 +47,12 @@ class TonySensingTrigger(SiteTrigger):
         async with self.polled(subscription):
             while True:
                 update = await subscription.next()
-                answer: Optional[Answer] = None
-                if isinstance(update, Found):
+                answer: Optional[ConditionResult] = None
+                if isinstance(update, JobFound):
                     self.info(f"waiting for {update.status.app_id} {condition.goal}")
-                elif isinstance(update, Seen):
+                elif isinstance(update, JobSeen):
                     answer = condition.check(update.view, metrics_of(update.view))
-                elif isinstance(update, Ended):
+                elif isinstance(update, JobEnded):
                     app_id = update.status.app_id
                     metrics = await self._last_metrics(app_id) if condition.metric else {}
                     answer = condition.check(update.status, metrics)

@@ -13,7 +13,13 @@ from tony_airflow.links.addresses import history_page, links_of
 from tony_airflow.links.tony import LOG, a_push
 from tony_airflow.tags import LINK
 from tony_airflow.triggers.base import SiteTrigger
-from tony_core.client.workflow.poller import Ended, PageUnreadable, Retrying, Seen, Subscription
+from tony_core.client.workflow.poller import (
+    JobEnded,
+    JobSeen,
+    PageUnreadable,
+    Retrying,
+    Subscription,
+)
 from tony_core.client.workflow.report import Reporter
 from tony_core.job.mask import mask_text
 
@@ -49,7 +55,7 @@ class TonyTrigger(SiteTrigger):
         async with self.polled(subscription):
             while True:
                 update = await subscription.next()
-                if isinstance(update, Seen):
+                if isinstance(update, JobSeen):
                     seen = True
                     reporter.view(update.view)
                     for line in update.output:
@@ -61,7 +67,7 @@ class TonyTrigger(SiteTrigger):
                     self.warn(update.warning)
                 else:
                     break
-        if not isinstance(update, Ended):
+        if not isinstance(update, JobEnded):
             yield self._event(**self.failure(update, f"the job {self.app_id}"))
             return
         yield self._event(
@@ -117,7 +123,7 @@ class TonyTrigger(SiteTrigger):
             self.warn(f"the links {', '.join(fresh)} could not be kept: {error}")
 
 
-def end_of(ended: Ended) -> Dict[str, str]:
+def end_of(ended: JobEnded) -> Dict[str, str]:
     """A job's end, for an event."""
     # Masked as a whole: the masker would not recognize a part of a secret.
     diagnostics = mask_text(ended.status.diagnostics)[-MOST_DIAGNOSTICS:]

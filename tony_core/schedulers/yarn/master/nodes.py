@@ -10,7 +10,7 @@ import time
 from typing import Callable, List, Optional, Sequence
 
 from tony_core.hadoop.errors import HadoopError
-from tony_core.hadoop.rpc.service import Limits
+from tony_core.hadoop.rpc.service import CallTimeouts
 from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ApplicationId
@@ -19,7 +19,7 @@ from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.schedulers.yarn import application_state
 from tony_core.schedulers.yarn.master.placement import ClusterNode, cluster_nodes
 
-LIMITS = Limits(connect_s=2.0, answer_s=3.0, total_s=3.0)
+LIMITS = CallTimeouts(connect_s=2.0, answer_s=3.0, total_s=3.0)
 RETRY_S = 30.0  # after a failure
 KILL_S = 10.0
 
