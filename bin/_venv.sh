@@ -11,12 +11,13 @@ die() { say "$(basename "$0"): $*"; exit 1; }
 
 # find_python MINOR: prints a Python 3 of at least that minor version, or dies.
 # $PYTHON, if given, is the only one looked at. Of a virtual environment's it is the one behind it:
-# the environment may be active that is about to be made anew.
+# the environment may be active that is about to be made anew. By its own name: one Python has several.
 find_python() {
     local candidate minor=$1
     for candidate in ${PYTHON:-python3 python python3.14 python3.13 python3.12 python3.11 python3.10}; do
         if "$candidate" -c "import sys; sys.exit(sys.version_info < (3, $minor))" 2>/dev/null; then
-            "$candidate" -c 'import sys; print(getattr(sys, "_base_executable", "") or sys.executable)'
+            "$candidate" -c 'import os, sys
+print(os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable))'
             return
         fi
     done

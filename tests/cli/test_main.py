@@ -136,6 +136,7 @@ def test_an_internal_error_names_itself_and_the_option_for_more(
     assert "internal error: ZeroDivisionError: oops" in done.err
     assert "Traceback" not in done.err
     assert "Traceback" in tony("list", "--debug").err
+    assert "no option" not in tony("config", "keys", "--debug").err
 
 
 def run(*words: str, **more: object) -> subprocess.CompletedProcess[str]:

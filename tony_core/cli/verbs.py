@@ -53,8 +53,17 @@ def parser_of(name: str) -> Parser:
     verb = module_of(name)
     parser = Parser(prog=f"tony {name}", description=(verb.__doc__ or "").strip())
     verb.add_arguments(parser)
+    _add_debug(parser)
+    return parser
+
+
+def _add_debug(parser: argparse.ArgumentParser) -> None:
+    """Let a verb, and each verb below it, take ``--debug``."""
     if "--debug" not in parser._option_string_actions:
         parser.add_argument(
             "--debug", action="store_true", help="show where an error comes from (a traceback)"
         )
-    return parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                _add_debug(below)

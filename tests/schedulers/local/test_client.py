@@ -295,19 +295,18 @@ def test_a_folder_that_another_user_planted_is_not_acted_on(
         os.rename(folder.path, tmp_path / "elsewhere")
         os.symlink(tmp_path / "elsewhere", folder.path)
     else:
-        found = os.lstat
-        other = tuple(os.lstat(folder.path))[:4] + (65534,) + tuple(os.lstat(folder.path))[5:]
-
-        def lstat(path: Any, **options: Any) -> os.stat_result:
-            return os.stat_result(other) if path == folder.path else found(path, **options)
-
-        monkeypatch.setattr(os, "lstat", lstat)
+        monkeypatch.setattr(AppFolder, "is_own", False)
     before = files_of(folder.path)
     try:
         ACTS[how](harness, app_id)
     except SchedulerError as error:
         assert "another user's" in str(error)
     assert files_of(folder.path) == before
+    monkeypatch.undo()
+    if planted == "a link":
+        os.remove(folder.path)
+        os.rename(tmp_path / "elsewhere", folder.path)
+    harness.scheduler.kill(app_id, "the test is over")
 
 
 @pytest.mark.parametrize("how", ACTS)

@@ -12,6 +12,7 @@ import pytest
 from tests.second_user import as_stranger, needs_root, open_folder
 from tony_core.schedulers import open_scheduler
 from tony_core.schedulers.local import home
+from tony_core.schedulers.local.home import Home
 from tony_core.schedulers.port import SchedulerError
 
 __all__ = ["open_folder"]
@@ -102,3 +103,17 @@ def test_a_link_of_ones_own_may_lead_to_a_larger_disk(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "tony").symlink_to("disk")
     assert home.why_unusable({"TONY_HOME": str(tmp_path / "tony")}) == ""
+
+
+def test_an_application_folder_is_ones_own_unless_a_link_or_another_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Home(str(tmp_path)).app("app_1")
+    assert not folder.is_own
+    os.makedirs(folder.path)
+    assert folder.is_own
+    os.symlink(folder.path, folder.path + "2")
+    assert not Home(str(tmp_path)).app("app_12").is_own
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert not folder.is_own

@@ -198,7 +198,7 @@ class AppFolder:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is a folder of this user's: no link, and nothing that another user put there."""
+        """Whether it is a folder of this user's: no link, and not what another user put there."""
         try:
             found = os.lstat(self.path)
         except OSError:
