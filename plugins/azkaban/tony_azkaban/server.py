@@ -7,7 +7,6 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 from urllib.parse import urlencode
 
 import requests
-from urllib3.exceptions import HTTPError
 
 from tony_azkaban.execution import JOB, host_of, tag
 from tony_core.cli.output import safe
@@ -115,7 +114,7 @@ class Server:
                 )
                 with response:
                     body = _read_body(response)
-            except (requests.RequestException, HTTPError, OSError, ValueError) as error:
+            except (requests.RequestException, OSError, ValueError) as error:
                 raise ServerError(f"{self._url}: {safe(str(_root_cause(error)))}") from None
         if not 200 <= response.status_code < 300:
             problem = f"HTTP Error {response.status_code}: {response.reason}"
@@ -124,13 +123,14 @@ class Server:
 
 
 def _read_body(response: requests.Response) -> bytes:
-    """The body as it was sent, and no more of it than shows that it is too long."""
+    """The body, and no more of it than shows that it is too long."""
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise ValueError("it compresses its answers, unasked")
     body = b""
-    while len(body) <= LONGEST_ANSWER:
-        part: bytes = response.raw.read(PART, decode_content=False)
-        if not part:
-            break
+    for part in response.iter_content(PART):
         body += part
+        if len(body) > LONGEST_ANSWER:
+            break
     return body
 
 
