@@ -47,23 +47,17 @@ from tony_core.protocol.messages import (
     Stopped,
     Welcome,
 )
-from tony_executor import commands, events
+from tony_executor import commands, events, exit_codes
 from tony_executor.commands import Command
 from tony_executor.events import Event
-from tony_executor.exit_codes import (
-    EXIT_MASTER_LOST,
-    EXIT_NO_MASTER,
-    EXIT_NO_TASK,
-    EXIT_SHUT_DOWN,
-)
 from tony_executor.master_link import MasterLink, UnsentTelemetry
 from tony_executor.monitoring.diagnosis import diagnose_end
 from tony_executor.task_state import (
     HAS_PROGRAM,
     ContainerIdentity,
     Ending,
-    ExecutorPhase,
     ExecutorTask,
+    TaskPhase,
 )
 
 LEFTOVER_GRACE_S = 1.0  # for what the program leaves behind, and when there is no master
@@ -143,8 +137,8 @@ class ExecutorMachine:
     def validate(self) -> None:
         """Check what must hold after every event."""
         sweeps, link = self._sweep_until is not None, self.master.link
-        assert (self.task.phase is ExecutorPhase.IDLE) == (self.task.session < 0), self.task.story()
-        assert self.ended is None or self.task.phase is ExecutorPhase.ENDED, self.task.story()
+        assert (self.task.phase is TaskPhase.IDLE) == (self.task.session < 0), self.task.story()
+        assert self.ended is None or self.task.phase is TaskPhase.ENDED, self.task.story()
         assert self._next is None or sweeps, self.task.story()
         assert not self._stops or sweeps, self.task.story()
         assert self._exit is None or sweeps or self.exited, self.task.story()
@@ -165,7 +159,7 @@ class ExecutorMachine:
 
     def _on_no_next_master(self, event: events.NoNextMaster) -> None:
         if self.master.link is None and not self.is_exiting:
-            self._begin_exit(EXIT_MASTER_LOST, event.reason, LEFTOVER_GRACE_S)
+            self._begin_exit(exit_codes.EXIT_MASTER_LOST, event.reason, LEFTOVER_GRACE_S)
 
     def _on_message(self, event: events.MessageReceived) -> None:
         message = event.message
@@ -187,14 +181,16 @@ class ExecutorMachine:
             self._close_link(link, "Shutdown from an older master")
             return
         self._do(commands.WriteLog(f"refused by a master: {message.reason}"))
-        self._begin_exit(EXIT_SHUT_DOWN, message.reason or "refused by the master", message.grace_s)
+        self._begin_exit(
+            exit_codes.EXIT_SHUT_DOWN, message.reason or "refused by the master", message.grace_s
+        )
 
     def _welcome(self, link: int, welcome: Welcome) -> None:
         is_first = self.master.welcome is None
         registered = self.master.accept(link, welcome, self._now)
         if registered is None:
             return
-        if is_first or self.task.phase is ExecutorPhase.PREPARING:
+        if is_first or self.task.phase is TaskPhase.PREPARING:
             self._prepare_since = self._now
         self._catch_up(registered)
 
@@ -204,7 +200,7 @@ class ExecutorMachine:
             self._resend_at = self._now + RESEND_S
             if registered.ended is None:
                 self.master.send(self.ended)
-        elif self.task.phase is ExecutorPhase.READY and registered.phase != "ready":
+        elif self.task.phase is TaskPhase.READY and registered.phase != "ready":
             self._send_ready()
         for message in self._telemetry.take():
             self.master.send(message)
@@ -215,16 +211,13 @@ class ExecutorMachine:
         number, mine = (message.session, message.restart), (self.task.session, self.task.restart)
         if number < mine or self.is_exiting:
             return
-        if number == mine and self.task.phase is not ExecutorPhase.ENDED:
+        if number == mine and self.task.phase is not TaskPhase.ENDED:
             # Sent again: so is the answer.
-            if self.task.phase is ExecutorPhase.READY:
+            if self.task.phase is TaskPhase.READY:
                 self._send_ready()
-            elif self.task.phase is ExecutorPhase.RUNNING:
-                self._do(
-                    commands.WriteLog(
-                        f"session {self.task.session} runs already: Prepare is ignored"
-                    )
-                )
+            elif self.task.phase is TaskPhase.RUNNING:
+                text = f"session {self.task.session} runs already: Prepare is ignored"
+                self._do(commands.WriteLog(text))
             return
         if self.task.phase in HAS_PROGRAM and self._ending is None:
             self._ending = Ending(ExitCause.STOPPED, f"session {message.session} follows")
@@ -234,8 +227,8 @@ class ExecutorMachine:
         if self._sweep_until is not None:
             self._next = message
             return
-        if self.task.phase in (ExecutorPhase.PREPARING, ExecutorPhase.READY):
-            self._move(ExecutorPhase.ENDED)
+        if self.task.phase in (TaskPhase.PREPARING, TaskPhase.READY):
+            self._move(TaskPhase.ENDED)
         self._begin_session(message)
 
     def _begin_session(self, message: Prepare) -> None:
@@ -248,21 +241,21 @@ class ExecutorMachine:
         self._do(commands.PrepareTask(message))
 
     def _on_prepared(self, event: events.Prepared) -> None:
-        if event.session != self.task.session or self.task.phase is not ExecutorPhase.PREPARING:
+        if event.session != self.task.session or self.task.phase is not TaskPhase.PREPARING:
             return
         self.task.host = event.host
         self.task.ports = dict(event.ports)
         self._prepare_since = None
-        self._move(ExecutorPhase.READY)
+        self._move(TaskPhase.READY)
         self._send_ready()
 
     def _on_not_prepared(self, event: events.NotPrepared) -> None:
-        if event.session == self.task.session and self.task.phase is ExecutorPhase.PREPARING:
+        if event.session == self.task.session and self.task.phase is TaskPhase.PREPARING:
             self._end(1, 0, Ending(event.cause, event.message))
 
     def _start(self, message: Start) -> None:
         is_ours = (message.session, message.restart) == (self.task.session, self.task.restart)
-        if not is_ours or self.task.phase is not ExecutorPhase.READY:
+        if not is_ours or self.task.phase is not TaskPhase.READY:
             if is_ours and self.task.phase in HAS_PROGRAM:
                 return  # sent again
             text = (
@@ -272,22 +265,22 @@ class ExecutorMachine:
             return
         self._execution_s = message.execution_timeout_s
         self.task.started_at = self._now
-        self._move(ExecutorPhase.STARTING)
+        self._move(TaskPhase.STARTING)
         self._do(commands.StartProgram(self.task.name, message))
 
     def _on_program_started(self, event: events.ProgramStarted) -> None:
-        if event.session != self.task.session or self.task.phase is not ExecutorPhase.STARTING:
+        if event.session != self.task.session or self.task.phase is not TaskPhase.STARTING:
             return
         self.task.started_at = event.at
         self.task.offsets = self.task.offsets or dict(event.offsets)
         self.task.gpus = list(event.gpus)
-        self._move(ExecutorPhase.RUNNING)
+        self._move(TaskPhase.RUNNING)
         task = self.task
         offsets, gpus = dict(task.offsets), list(task.gpus)
         self.master.send(Running(task.session, event.pid, offsets, task.restart, gpus))
 
     def _on_program_not_started(self, event: events.ProgramNotStarted) -> None:
-        if event.session != self.task.session or self.task.phase is not ExecutorPhase.STARTING:
+        if event.session != self.task.session or self.task.phase is not TaskPhase.STARTING:
             return
         ending = self._ending or Ending(event.cause, event.message)
         self._end(event.exit_code, 0, ending)
@@ -336,7 +329,7 @@ class ExecutorMachine:
         self._prepare_since = None
         self.task.started_at = None
         self._execution_s = None
-        self._move(ExecutorPhase.ENDED)
+        self._move(TaskPhase.ENDED)
         self.ended = self.task.last = ended
         self._resend_at = self._now + RESEND_S
         self.master.send(ended)
@@ -344,7 +337,7 @@ class ExecutorMachine:
     def _on_ports_taken(self, event: events.PortsTaken) -> None:
         if (
             event.session == self.task.session
-            and self.task.phase is ExecutorPhase.RUNNING
+            and self.task.phase is TaskPhase.RUNNING
             and not self._ending
         ):
             names = ", ".join(event.names)
@@ -359,7 +352,7 @@ class ExecutorMachine:
             self._resend_at = None
 
     def _stop(self, message: Stop) -> None:
-        if message.session < self.task.session and self.task.phase is not ExecutorPhase.ENDED:
+        if message.session < self.task.session and self.task.phase is not TaskPhase.ENDED:
             return  # of a session that a newer one has replaced
         self._next = None
         if message.session not in self._stops:
@@ -369,7 +362,7 @@ class ExecutorMachine:
 
     def _shut_down(self, message: Shutdown) -> None:
         reason = message.reason or "shut down by the master"
-        self._begin_exit(EXIT_SHUT_DOWN, reason, message.grace_s)
+        self._begin_exit(exit_codes.EXIT_SHUT_DOWN, reason, message.grace_s)
 
     def _begin_exit(self, code: int, reason: str, grace_s: float) -> None:
         """End everything, then ourselves."""
@@ -382,9 +375,9 @@ class ExecutorMachine:
     def _stop_program(self, reason: str) -> None:
         if self.task.phase in HAS_PROGRAM:
             self._ending = self._ending or Ending(ExitCause.STOPPED, reason)
-        elif self.task.phase in (ExecutorPhase.PREPARING, ExecutorPhase.READY):
+        elif self.task.phase in (TaskPhase.PREPARING, TaskPhase.READY):
             self._prepare_since = None
-            self._move(ExecutorPhase.ENDED)
+            self._move(TaskPhase.ENDED)
 
     def _end_processes(self, grace_s: float, everything: bool = False) -> None:
         """Begin a sweep, or shorten the one that runs; a longer grace never lengthens it."""
@@ -464,23 +457,23 @@ class ExecutorMachine:
         welcome = self.master.welcome
         if welcome is None:
             reason = f"no master was reached within {self._register_s:g} s"
-            self._begin_exit(EXIT_NO_MASTER, reason, 0.0)
+            self._begin_exit(exit_codes.EXIT_NO_MASTER, reason, 0.0)
         else:
             reason = f"no master for {welcome.master_lost_s:g} s (tony.task.master-lost-timeout)"
-            self._begin_exit(EXIT_MASTER_LOST, reason, LEFTOVER_GRACE_S)
+            self._begin_exit(exit_codes.EXIT_MASTER_LOST, reason, LEFTOVER_GRACE_S)
 
     def _not_ready(self) -> None:
         assert self.master.welcome is not None
         self._prepare_since = None
         limit = f"within {self.master.welcome.registry_timeout_s:g} s"
         setting = "(tony.task.executor.registry-timeout-sec)"
-        if self.task.phase is ExecutorPhase.PREPARING:
+        if self.task.phase is TaskPhase.PREPARING:
             message = f"the working folder and the ports were not there {limit} {setting}"
             self._end(1, 0, Ending(ExitCause.REGISTRY_TIMEOUT, message))
         else:
             message = f"the master assigned no task {limit} {setting}"
             self.master.send(Noted("warning", message))
-            self._begin_exit(EXIT_NO_TASK, message, 0.0)
+            self._begin_exit(exit_codes.EXIT_NO_TASK, message, 0.0)
 
     def _ran_too_long(self) -> None:
         self._ending = Ending(
@@ -492,7 +485,7 @@ class ExecutorMachine:
 
     # ------------------------------------------------------------------ shared by all
 
-    def _move(self, phase: ExecutorPhase) -> None:
+    def _move(self, phase: TaskPhase) -> None:
         self.task.move(phase, self._now)
 
     def _send_ready(self) -> None:

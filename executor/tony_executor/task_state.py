@@ -9,7 +9,7 @@ from tony_core.exit_causes import ExitCause
 from tony_core.protocol.messages import Ended, Prepare, Register
 
 
-class ExecutorPhase(Enum):
+class TaskPhase(Enum):
     """Where the task of this session stands.
 
     IDLE until the first Prepare; PREPARING while its folder is made and its ports are taken; READY
@@ -25,24 +25,24 @@ class ExecutorPhase(Enum):
     ENDED = "ended"
 
 
-TRANSITIONS: Dict[ExecutorPhase, Set[ExecutorPhase]] = {
-    ExecutorPhase.IDLE: {ExecutorPhase.PREPARING},
-    ExecutorPhase.PREPARING: {ExecutorPhase.READY, ExecutorPhase.ENDED},
-    ExecutorPhase.READY: {ExecutorPhase.STARTING, ExecutorPhase.ENDED},
-    ExecutorPhase.STARTING: {ExecutorPhase.RUNNING, ExecutorPhase.ENDED},
-    ExecutorPhase.RUNNING: {ExecutorPhase.ENDED},
-    ExecutorPhase.ENDED: {ExecutorPhase.PREPARING},
+TRANSITIONS: Dict[TaskPhase, Set[TaskPhase]] = {
+    TaskPhase.IDLE: {TaskPhase.PREPARING},
+    TaskPhase.PREPARING: {TaskPhase.READY, TaskPhase.ENDED},
+    TaskPhase.READY: {TaskPhase.STARTING, TaskPhase.ENDED},
+    TaskPhase.STARTING: {TaskPhase.RUNNING, TaskPhase.ENDED},
+    TaskPhase.RUNNING: {TaskPhase.ENDED},
+    TaskPhase.ENDED: {TaskPhase.PREPARING},
 }
-HAS_PROGRAM = (ExecutorPhase.STARTING, ExecutorPhase.RUNNING)
+HAS_PROGRAM = (TaskPhase.STARTING, TaskPhase.RUNNING)
 
 #: As messages.Register.phase names them.
 ON_THE_WIRE = {
-    ExecutorPhase.IDLE: "idle",
-    ExecutorPhase.PREPARING: "idle",
-    ExecutorPhase.READY: "ready",
-    ExecutorPhase.STARTING: "running",
-    ExecutorPhase.RUNNING: "running",
-    ExecutorPhase.ENDED: "ended",
+    TaskPhase.IDLE: "idle",
+    TaskPhase.PREPARING: "idle",
+    TaskPhase.READY: "ready",
+    TaskPhase.STARTING: "running",
+    TaskPhase.RUNNING: "running",
+    TaskPhase.ENDED: "ended",
 }
 
 
@@ -75,7 +75,7 @@ class ExecutorTask:
         self.name = ""
         self.session = -1
         self.restart = 0  # how often this task was restarted within the session
-        self.phase = ExecutorPhase.IDLE
+        self.phase = TaskPhase.IDLE
         self.host = host
         self.ports: Dict[str, int] = {}
         self.gpus: List[str] = []  # as in messages.Running
@@ -92,9 +92,9 @@ class ExecutorTask:
         self.name = message.task
         self.session = message.session
         self.restart = message.restart
-        self.move(ExecutorPhase.PREPARING, at)
+        self.move(TaskPhase.PREPARING, at)
 
-    def move(self, phase: ExecutorPhase, at: float) -> None:
+    def move(self, phase: TaskPhase, at: float) -> None:
         """Go to that phase; raises :class:`InvalidTransition` where no transition leads there."""
         step = f"{at:.3f} {self.phase.value} -> {phase.value} (session {self.session})"
         self._history = [*self._history[-30:], step]

@@ -32,7 +32,7 @@ from tony_executor import commands as do
 from tony_executor import events as ev
 from tony_executor.machine import ExecutorMachine
 from tony_executor.monitoring.diagnosis import diagnose_end
-from tony_executor.task_state import ContainerIdentity, ExecutorPhase
+from tony_executor.task_state import ContainerIdentity, TaskPhase
 
 WHO = ContainerIdentity("c1", "h", 7, 99, "0", {})
 
@@ -223,7 +223,7 @@ def test_a_master_that_comes_back_stops_that_clock(story: Story) -> None:
     story.later(29)
     story.linked(2)
     story.later(60)
-    assert story.machine.task.phase is ExecutorPhase.RUNNING
+    assert story.machine.task.phase is TaskPhase.RUNNING
 
 
 def test_no_master_within_the_register_timeout(story: Story) -> None:
@@ -280,19 +280,19 @@ def test_the_registry_clock_begins_anew_with_each_prepare(story: Story) -> None:
     assert not story.sent(Ended)
     story.later(2)
     assert story.sent(Ended)[0].cause == "registry-timeout"
-    assert story.machine.task.phase is ExecutorPhase.ENDED
+    assert story.machine.task.phase is TaskPhase.ENDED
 
 
 def test_a_ready_task_waits_as_long_as_the_master_does(story: Story) -> None:
     """The rest of the gang may still be without containers."""
     story.linked(registry_timeout_s=10.0).ready()
     story.later(10_000)
-    assert story.machine.task.phase is ExecutorPhase.READY
+    assert story.machine.task.phase is TaskPhase.READY
     story(ev.LinkClosed(0, 1, "gone"))
     story.later(5)
     story.linked(2, attempt=2, registry_timeout_s=10.0)
     story.later(10_000)
-    assert story.machine.task.phase is ExecutorPhase.READY and not story.sent(Ended)
+    assert story.machine.task.phase is TaskPhase.READY and not story.sent(Ended)
     assert "StartProgram" in kinds(story.receive(Start(0, "cmd", {}), link=2))
 
 

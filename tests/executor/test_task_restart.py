@@ -22,7 +22,7 @@ from tony_core.protocol.messages import (
 from tony_executor import commands as do
 from tony_executor import events as ev
 from tony_executor.network.ports import NoPort, Ports
-from tony_executor.task_state import ExecutorPhase
+from tony_executor.task_state import TaskPhase
 
 AGAIN = Prepare("worker:0", 0, ["main"], restart=1, same_ports=True)
 
@@ -54,7 +54,7 @@ def test_messages_about_the_previous_program_are_ignored(story: Story) -> None:
     story(ev.Prepared(0, 0, "h", {"main": 5}))
     assert kinds(story.receive(Prepare("worker:0", 0, ["main"]))) == [], "sent late"
     assert "StartProgram" not in kinds(story.receive(Start(0, "cmd", {})))
-    assert story.machine.task.phase is ExecutorPhase.READY
+    assert story.machine.task.phase is TaskPhase.READY
     story.receive(Start(0, "cmd", {}, restart=1))
     story(ev.ProgramStarted(0, 0, 99))
     story.ended(4)
