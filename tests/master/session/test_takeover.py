@@ -6,12 +6,14 @@ from typing import List, Tuple
 
 import pytest
 
+from tests.master.session.test_elastic import elastic
 from tests.master.session.world import registered
 from tony_core.job.spec import Job, MasterSpec, Resources, Role
+from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session.machine import SessionMachine
 from tony_core.protocol.messages import Ended
-from tony_core.schedulers.container_pool import Container
+from tony_core.schedulers.container_pool import Allocated, Container
 from tony_core.schedulers.port import AppState
 
 RECORD = {
@@ -70,3 +72,25 @@ def test_successes_that_were_early_count() -> None:
     assert machine.state.outcome is None
     machine.handle(e.ExecutorReported("c2", Ended(0, 0)), 5.0)
     assert machine.state.outcome is AppState.SUCCEEDED
+
+
+def test_a_container_granted_during_a_takeover_has_its_own_time_to_register() -> None:
+    """Stopped with those of the previous attempt, its task would wait for it for ever."""
+    machine = SessionMachine(elastic(2, 4), settle_s=0.1)
+    left = Container("left", "n0", "worker", Resources())
+    machine.handle(e.ContainersInherited((left,), {**RECORD, "started": []}), 0.0)
+    out = []
+    for number in (1, 2, 3):
+        granted = Container(f"c{number}", "n1", "worker", Resources())
+        out += machine.handle(Allocated((granted,)), 15.0)
+    launched = {command.container_id for command in out if isinstance(command, c.LaunchExecutor)}
+    assert launched
+    out = machine.handle(e.Tick(), 20.5)
+    stopped = {command.container_id for command in out if isinstance(command, c.StopContainer)}
+    assert stopped == {"left"}
+    for name in launched:
+        machine.handle(registered(name), 21.0)
+    machine.handle(e.Tick(), 41.0)
+    machine.validate()
+    ready = [task for task in machine.state.tasks.values() if task.container in launched]
+    assert len(ready) == len(launched)

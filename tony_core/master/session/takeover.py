@@ -236,7 +236,7 @@ def stop_unregistered(state: State) -> None:
     state.takeover.unregistered_stopped = True
     state.deadlines.cancel(Deadline.ADOPTION)
     for record in list(state.held.values()):
-        if record.state is ContainerState.LAUNCHED:
+        if record.inherited and record.state is ContainerState.LAUNCHED:
             stop_container(state, record, 0.0, "its executor did not register with the new master")
     hiding = [record.id for record in state.held.values() if _may_hide_program(state, record)]
     state.takeover.awaited_containers.update(hiding)
