@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tony_azkaban import execution, translation
+from tony_azkaban import execution, job_properties
 from tony_azkaban.java_properties import load
+from tony_azkaban.job_properties import find_unused
 from tony_azkaban.site import Site
-from tony_azkaban.translation import find_unused
 from tony_core.job.load import Loaded, load_job
 
 # As Azkaban hands it on: the job's own, with what its servers and other Hadoop types add.
@@ -60,7 +60,7 @@ def made(folder: Path, properties: bytes = PROPERTIES, source: str = "src") -> L
     (folder / source / "mnist_distributed.py").write_text("")
     (folder / "tf-venv.zip").write_text("")
     return load_job(
-        translation.arguments(load(properties), Site(), str(folder)), env={}, cwd=str(folder)
+        job_properties.arguments(load(properties), Site(), str(folder)), env={}, cwd=str(folder)
     )
 
 
@@ -81,7 +81,7 @@ def test_quotes_of_the_jvms_command_line_mean_what_they_meant(tmp_path: Path) ->
 def test_it_is_the_job_that_it_was(tmp_path: Path) -> None:
     loaded = made(tmp_path)
     this = execution.read(load(PROPERTIES), {"JOB_NAME": "train"}, "az", "")
-    job, notes = translation.finish(loaded, Site(), this)
+    job, notes = job_properties.finish(loaded, Site(), this)
     assert job.name == "mnist"
     assert [(role.name, role.instances) for role in job.roles] == [("worker", 4), ("ps", 2)]
     assert job.role("worker").resources.gpus == 1

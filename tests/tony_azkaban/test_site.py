@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz, mutations
 from tests.tony_azkaban.jobs import Job
-from tony_azkaban import execution, translation
+from tony_azkaban import execution, job_properties
 from tony_azkaban.site import Site, read
 from tony_core.job.load import load_job
 from tony_core.job.problems import JobError
@@ -29,8 +29,8 @@ def site(folder: Path, text: str) -> Site:
 
 def made(props: Dict[str, str], settings: Site, folder: Path) -> Loaded:
     """The job, as the program makes it."""
-    arguments = translation.arguments({"executes": "true", **props}, settings, str(folder))
-    return translation.finish(load_job(arguments, env={}, cwd=str(folder)), settings, THIS)[0]
+    arguments = job_properties.arguments({"executes": "true", **props}, settings, str(folder))
+    return job_properties.finish(load_job(arguments, env={}, cwd=str(folder)), settings, THIS)[0]
 
 
 def test_an_empty_one_says_the_defaults(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.tony_azkaban.jobs import Job
 from tests.tony_azkaban.test_jvm_jobs import PROPERTIES
 from tony_azkaban.java_properties import load
-from tony_azkaban.translation import NAMES, find_misspelled, is_one_edit
+from tony_azkaban.job_properties import NAMES, find_misspelled, is_one_edit
 
 AZKABANS = """
 alert.type alias azkaban.flow.execid azkaban.flow.flowid azkaban.flow.nested.path

@@ -11,9 +11,9 @@ from tony_azkaban import outputs, predecessors
 from tony_azkaban.cancellation import Cancellation
 from tony_azkaban.execution import Execution
 from tony_azkaban.folder import named_in_flow
+from tony_azkaban.job_properties import translate_problem
 from tony_azkaban.log import Log, lines_wanted
 from tony_azkaban.site import Site
-from tony_azkaban.translation import translate_problem
 from tony_core.cli.interrupts import Interrupts
 from tony_core.client.exit_codes import ExitCode, exit_code_of_state
 from tony_core.client.lookup import history_root

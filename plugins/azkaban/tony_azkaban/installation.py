@@ -140,7 +140,7 @@ def remove(plugins: Path) -> Done:
 
 def check() -> int:
     """Import all that a job may need, in the job type's own interpreter."""
-    for module in ("attempt", "predecessors", "translation", "users"):
+    for module in ("attempt", "predecessors", "job_properties", "users"):
         import_module(f"tony_azkaban.{module}")
     import_module("tony_core.client.submission")
     sys.stdout.write(f"{__version__}\n")

@@ -14,7 +14,7 @@ import os
 import sys
 from typing import Dict, Mapping, Optional
 
-from tony_azkaban import execution, predecessors, site, translation, users
+from tony_azkaban import execution, job_properties, predecessors, site, users
 from tony_azkaban.attempt import Attempt
 from tony_azkaban.folder import replace_links
 from tony_azkaban.java_properties import PropertiesError
@@ -42,7 +42,7 @@ def main(home: Optional[str] = None) -> int:
             return _run(home, interrupts)
     except BaseException as error:
         if isinstance(error, JobError):
-            error = translation.with_properties(error)
+            error = job_properties.with_properties(error)
         code = errors.report_error(error, bool(os.environ.get("TONY_DEBUG")))
         if code is None:
             raise
@@ -60,13 +60,13 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     this = execution.read(props, os.environ, settings.server_name, settings.server_url)
     notes = replace_links(os.getcwd(), this.execid)
     try:
-        loaded = load(translation.arguments(props, settings, os.getcwd()))
+        loaded = load(job_properties.arguments(props, settings, os.getcwd()))
     except JobError as error:
-        raise JobError(translation.add_misspelled(error.problems, props)) from None
-    job, warnings = translation.finish(loaded, settings, this)
+        raise JobError(job_properties.add_misspelled(error.problems, props)) from None
+    job, warnings = job_properties.finish(loaded, settings, this)
     job, user_notes = users.apply_user(job, proxy_user)
     notes += map(
-        str, [*translation.find_misspelled(props), *translation.find_unused(props), *warnings]
+        str, [*job_properties.find_misspelled(props), *job_properties.find_unused(props), *warnings]
     )
     attempt = Attempt(props, settings, this, job, interrupts)
     try:

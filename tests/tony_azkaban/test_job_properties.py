@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz
-from tony_azkaban import translation
+from tony_azkaban import job_properties
+from tony_azkaban.job_properties import find_unused
 from tony_azkaban.site import Site
-from tony_azkaban.translation import find_unused
 from tony_core.job.problems import JobError
 
 
@@ -30,7 +30,7 @@ def test_every_word(tmp_path: Path) -> None:
         "type": "tony",
         "retries": "1",
     }
-    made = translation.arguments(props, Site(), str(tmp_path))
+    made = job_properties.arguments(props, Site(), str(tmp_path))
     assert (made.executes, made.task_params) == ("python train.py", "--lr 0.1 'a b'")
     assert (made.src_dir, made.python_venv) == ("code", "venv.zip")
     assert (made.python_binary_path, made.conf_file) == ("venv/bin/python", "job.xml")
@@ -40,9 +40,9 @@ def test_every_word(tmp_path: Path) -> None:
 
 
 def test_the_source_is_src_if_there_is_one(tmp_path: Path) -> None:
-    assert translation.arguments({}, Site(), str(tmp_path)).src_dir is None
+    assert job_properties.arguments({}, Site(), str(tmp_path)).src_dir is None
     (tmp_path / "src").mkdir()
-    assert translation.arguments({}, Site(), str(tmp_path)).src_dir == "src"
+    assert job_properties.arguments({}, Site(), str(tmp_path)).src_dir == "src"
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,17 @@ def test_the_source_is_src_if_there_is_one(tmp_path: Path) -> None:
     ],
 )
 def test_quotes_around_the_whole_command_are_the_jvms(given: str, runs: str) -> None:
-    assert translation.arguments({"executes": given}, Site(), "/").executes == runs
+    assert job_properties.arguments({"executes": given}, Site(), "/").executes == runs
 
 
 def test_quotes_around_a_whole_value_go_and_others_stay() -> None:
     given = {"worker_env.A": '"-Da -Db"', "worker_env.B": '{"a": "b"}', "env.C": "'as it is'"}
-    assert translation.environment(given) == {"A": "-Da -Db", "B": '{"a": "b"}', "C": "'as it is'"}
-    made = translation.arguments({"task_params": "'a b'", "src_dir": "'"}, Site(), "/")
+    assert job_properties.environment(given) == {
+        "A": "-Da -Db",
+        "B": '{"a": "b"}',
+        "C": "'as it is'",
+    }
+    made = job_properties.arguments({"task_params": "'a b'", "src_dir": "'"}, Site(), "/")
     assert (made.task_params, made.src_dir) == ("'a b'", "'")
 
 
@@ -73,28 +77,28 @@ def test_quotes_around_a_whole_value_go_and_others_stay() -> None:
     )
 )
 def test_the_environment(given: dict[str, str]) -> None:
-    env = translation.environment({f"env.{name}": text for name, text in given.items()})
+    env = job_properties.environment({f"env.{name}": text for name, text in given.items()})
     assert env == {name: given[name] for name in ("A", "B") if name in given}
     both = {f"env.{name}": "low" for name in given} | {
         f"worker_env.{n}": t for n, t in given.items()
     }
     if "not-a-name" in given:
         with pytest.raises(JobError, match=r"worker_env.not-a-name"):
-            translation.environment(both)
+            job_properties.environment(both)
     else:
-        assert translation.environment(both) == given
+        assert job_properties.environment(both) == given
 
 
 def test_what_is_about_the_submitting_machine_reaches_no_task() -> None:
     """As with the JVM plugin, whose client alone had it; for tasks there is ``worker_env.``."""
     names = ("PATH", "JAVA_HOME", "LD_LIBRARY_PATH", "HADOOP_HOME", "HADOOP_OPTS", "YARN_OPTS")
     props = {f"env.{name}": "/of/the/server" for name in names}
-    assert translation.environment(props) == {}
+    assert job_properties.environment(props) == {}
     (note,) = find_unused(props)
     assert all(f"env.{name}" in str(note) for name in names)
     assert "worker_env." in str(note)
     theirs = {f"worker_env.{name}": "/of/the/node" for name in names}
-    assert translation.environment({**props, **theirs}) == dict.fromkeys(names, "/of/the/node")
+    assert job_properties.environment({**props, **theirs}) == dict.fromkeys(names, "/of/the/node")
     assert find_unused({**props, **theirs}) == []
 
 
@@ -131,7 +135,7 @@ def test_main_args_are_options_of_a_submit() -> None:
         "tony.worker.gpus": "1",
         "worker_env.A": "worker",
     }
-    made = translation.arguments(props, Site(), "/")
+    made = job_properties.arguments(props, Site(), "/")
     assert (made.executes, made.task_params) == ("python train.py", "--lr 0.1")
     assert made.src_dir == "code"
     assert made.extra == {"tony.worker.gpus": "2", "tony.ps.instances": "1"}
@@ -148,7 +152,7 @@ def test_lists_of_a_submit_as_properties() -> None:
         "container_env": "C=3",
         "main.args": "-shell_env A=main",
     }
-    made = translation.arguments(props, Site(), "/")
+    made = job_properties.arguments(props, Site(), "/")
     assert made.extra == {"tony.worker.gpus": "2", "tony.application.name": "two words"}
     assert made.shell_env == {"A": "main", "B": "two words"}
     assert made.container_env == {"C": "3"}
@@ -157,7 +161,7 @@ def test_lists_of_a_submit_as_properties() -> None:
 @pytest.mark.parametrize("text", ["/etc/tony.xml", "prod", "mode=prod", "'open"])
 def test_a_property_conf_of_the_flows_own_is_none_of_ours(text: str) -> None:
     """Shared properties have such a name for other jobs, and the JVM plugin did not know it."""
-    assert translation.arguments({"conf": text}, Site(), "/").extra == {}
+    assert job_properties.arguments({"conf": text}, Site(), "/").extra == {}
     (note,) = find_unused({"conf": text})
     assert "conf" in str(note) and "tony." in str(note)
     assert find_unused({"conf": " "}) == find_unused({"conf": "tony.worker.gpus=2"}) == []
@@ -194,7 +198,7 @@ WORDS = [
 )
 def test_options_that_cannot_be_read(props: dict[str, str], says: str) -> None:
     with pytest.raises(JobError, match=says) as caught:
-        translation.arguments(props, Site(), "/")
+        job_properties.arguments(props, Site(), "/")
     assert "hush" not in str(caught.value)
 
 
@@ -204,6 +208,6 @@ def test_options_that_cannot_be_read(props: dict[str, str], says: str) -> None:
 )
 def test_any_text_is_options_or_one_error(text: str, key: str) -> None:
     try:
-        translation.arguments({key: text}, Site(), "/")
+        job_properties.arguments({key: text}, Site(), "/")
     except JobError as error:
         assert key in str(error)
