@@ -54,7 +54,7 @@ def finalize(
     """
     record, root = await_end(scheduler, status.app_id, job, history)
     if record is None or not is_finished(record):
-        _write_unfinished(scheduler, status, record, root, job, last)
+        _clean_up_and_write_end(scheduler, status, record, root, job, last)
     return final_view(scheduler, status, record, last)
 
 
@@ -122,11 +122,11 @@ def finalize_listed(scheduler: Scheduler, root: str, job: Mapping[str, Any]) -> 
     ago = time.time() - (status.finished or 0.0)
     may_come = record is not None and -SKEW_S < ago < lookup.SETTLE_S
     if not may_come and (record is None or not is_finished(record)):
-        _write_unfinished(scheduler, status, record, where)
+        _clean_up_and_write_end(scheduler, status, record, where)
     return status
 
 
-def _write_unfinished(
+def _clean_up_and_write_end(
     scheduler: Scheduler,
     status: AppStatus,
     record: Optional[JobHistory],

@@ -82,9 +82,9 @@ def final_view(
     last: Optional[JobView] = None,
 ) -> JobView:
     """How a job that has ended looks for good; ``last`` is the newest that its page showed."""
-    unknown = record is None or (is_finished(record) and not is_complete(record))
+    unknown = record is None or (is_finished(record) and not has_masters_end(record))
     if unknown and last is not None and last.tasks:
-        return complete_view(scheduler, under_status(last, status))
+        return add_containers(scheduler, under_status(last, status))
     return history_view(scheduler, status, record, last)
 
 
@@ -134,9 +134,9 @@ def history_view(
     if record is not None and status.state.ended and not is_finished(record):
         record = with_end(record, status, last)
     if record is None or not record.job:
-        return complete_view(scheduler, from_status(status))
+        return add_containers(scheduler, from_status(status))
     view = recorded_view(record, status)
-    return view if is_complete(record) else complete_view(scheduler, view)
+    return view if has_masters_end(record) else add_containers(scheduler, view)
 
 
 def recorded_view(record: JobHistory, status: Optional[AppStatus] = None) -> JobView:
@@ -149,12 +149,12 @@ def is_finished(record: JobHistory) -> bool:
     return bool(record.job.get("finished"))
 
 
-def is_complete(record: JobHistory) -> bool:
+def has_masters_end(record: JobHistory) -> bool:
     """Whether the job's own master wrote down how it ended."""
     return is_finished(record) and not record.job.get("buried")
 
 
-def complete_view(scheduler: Scheduler, view: JobView) -> JobView:
+def add_containers(scheduler: Scheduler, view: JobView) -> JobView:
     """The view of a job whose master died: with all its containers, and no task that goes on."""
     try:
         found = scheduler.log_reader.list_containers(view.app_id)

@@ -25,7 +25,7 @@ S = TaskState
 # ------------------------------------------------------------------ all tracked tasks
 
 
-def check_completion(state: State) -> None:
+def end_if_complete(state: State) -> None:
     """End the job once its tracked tasks have; start the deadlines of those that follow them."""
     state.unhandled.completion_changed = False
     if state.phase is Phase.SETTLING:

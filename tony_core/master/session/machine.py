@@ -147,7 +147,7 @@ FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
 }
 
 REPORTS: Mapping[Type[Any], Callable[[State, str, Any], None]] = {
-    messages.Register: takeover.note_registered,
+    messages.Register: takeover.adopt_or_register,
     messages.Ready: startup.note_ready,
     messages.Running: startup.note_running,
     messages.Ended: task_ends.note_ended,
@@ -188,7 +188,7 @@ RULES: Tuple[Rule, ...] = (
     Rule((P.ACTIVE,), lambda state: state.chief_succeeded, completion.begin_chief_grace),
     Rule((P.ACTIVE,), lambda state: state.restarts.cancelled, completion.cancel_task_restarts),
     Rule(_RUNNING, lambda state: state.takeover.deferred, takeover.judge_deferred_ends),
-    Rule(_RUNNING, lambda state: state.unhandled.completion_changed, completion.check_completion),
+    Rule(_RUNNING, lambda state: state.unhandled.completion_changed, completion.end_if_complete),
     Rule((P.CLEANUP,), shutdown.is_cleanup_over, session_restart.schedule_next_session),
     Rule(_OPEN, lambda state: state.reconciled.is_stale, request_containers),
     Rule((P.ENDING,), shutdown.is_finished, shutdown.finish),

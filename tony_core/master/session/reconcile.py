@@ -26,7 +26,7 @@ from tony_core.schedulers.container_pool import ContainerRequest
 
 _UNWRITTEN = (Phase.NEW, Phase.PREPROCESSING, Phase.ENDED)
 _REQUESTING = (Phase.ACTIVE, Phase.SETTLING)
-_BETWEEN = (Phase.CLEANUP, Phase.BACKOFF)
+_BETWEEN_SESSIONS = (Phase.CLEANUP, Phase.BACKOFF)
 
 
 # ------------------------------------------------------------------ the journal
@@ -146,7 +146,7 @@ def request_containers(state: State) -> None:
 def _count_needed(state: State, role: Role) -> int:
     """How many containers of a role the scheduler is to give."""
     may_request = state.phase in _REQUESTING
-    if state.phase in _BETWEEN and not state.is_fresh:
+    if state.phase in _BETWEEN_SESSIONS and not state.is_fresh:
         may_request = role.tracking is Tracking.SIDECAR
     return state.counts[role.name][TaskState.REQUESTED] if may_request else 0
 

@@ -83,11 +83,11 @@ def is_wave_due(state: State) -> bool:
 def begin_wave(state: State) -> None:
     """Request containers for the roles whose dependencies have succeeded, as one wave."""
     wave = max(state.waves.values(), default=-1) + 1
-    fresh = _due_roles(state)
-    for name in fresh:
+    due = _due_roles(state)
+    for name in due:
         state.waves[name] = wave
-        acquire_containers(state, name)
-    wanted = [name for name in fresh if state.round_counts[name][S.REQUESTED]]
+        acquire_for_role(state, name)
+    wanted = [name for name in due if state.round_counts[name][S.REQUESTED]]
     if wanted:
         text = "asking for " + _describe_requests(state, wanted)
         state.add_line(StoryKind.WAVE_BEGUN, text, roles=wanted)
@@ -105,7 +105,7 @@ def _describe_requests(state: State, roles: List[str]) -> str:
     return ", ".join(parts)
 
 
-def acquire_containers(state: State, name: str) -> None:
+def acquire_for_role(state: State, name: str) -> None:
     """Acquire containers for a role's pending tasks; an elastic role's as far as it may."""
     elastic = state.job.role(name).is_elastic
     for task in state.by_role[name]:
@@ -117,14 +117,14 @@ def acquire_containers(state: State, name: str) -> None:
         if not elastic or (
             record is not None and record.state in (ContainerState.LIVE, ContainerState.LAUNCHED)
         ):
-            acquire_container(state, task)
+            acquire_for_task(state, task)
         else:
             task.container = None
     if elastic:
         request_more(state, name)
 
 
-def acquire_container(state: State, task: TaskRecord) -> None:
+def acquire_for_task(state: State, task: TaskRecord) -> None:
     """Give a pending task its old container, or request one."""
     record = state.container_of(task)
     if record is not None and record.state is ContainerState.LIVE:
@@ -268,7 +268,7 @@ def release_incomplete_gang(state: State, pending: PendingDeadline) -> None:
 def retry_allocation(state: State, pending: PendingDeadline) -> None:
     """Request the whole gang again."""
     for name in state.waves:
-        acquire_containers(state, name)
+        acquire_for_role(state, name)
     watch_allocation(state)
 
 
@@ -348,7 +348,7 @@ def start_ready_tasks(state: State) -> None:
         elif may_start(state, task):
             start_tasks(state, [task])
         else:
-            check_barrier(state, state.waves[task.role.name])
+            start_gang_if_ready(state, state.waves[task.role.name])
 
 
 def may_start(state: State, task: TaskRecord) -> bool:
@@ -361,10 +361,10 @@ def may_start(state: State, task: TaskRecord) -> bool:
 
 def start_without_rest(state: State, pending: PendingDeadline) -> None:
     """Start a gang without the rest of its elastic roles."""
-    check_barrier(state, int(pending.name), is_wait_over=True)
+    start_gang_if_ready(state, int(pending.name), is_wait_over=True)
 
 
-def check_barrier(state: State, wave: int, is_wait_over: bool = False) -> None:
+def start_gang_if_ready(state: State, wave: int, is_wait_over: bool = False) -> None:
     """Start a wave's gang once all of it is ready."""
     roles = state.gang_roles(wave)
     if state.phase is not Phase.ACTIVE or not roles or roles[0] in state.barrier_passed:

@@ -42,11 +42,11 @@ from tony_core.master.session.records import (
 from tony_core.master.session.session_restart import watch_application
 from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.startup import (
-    acquire_container,
-    check_barrier,
+    acquire_for_task,
     may_start,
     register_executor,
     request_elastic_rest,
+    start_gang_if_ready,
     start_tasks,
     watch_allocation,
 )
@@ -64,7 +64,10 @@ from tony_core.schedulers.port import AppState
 
 S = TaskState
 IdleExecutors = Dict[str, Deque[ContainerRecord]]  # by role: idle executors without a task
-_BETWEEN = ("idle", "ended")  # two attempts: an executor that prepares reports itself idle, too
+_WITHOUT_PROGRAM = (
+    "idle",
+    "ended",
+)  # two attempts: an executor that prepares reports itself idle, too
 
 # ------------------------------------------------------------------ what was left
 
@@ -142,7 +145,7 @@ def _restore(state: State, journal: Mapping[str, Any]) -> None:
 # ------------------------------------------------------------------ executors register
 
 
-def note_registered(state: State, container_id: str, message: Register) -> None:
+def adopt_or_register(state: State, container_id: str, message: Register) -> None:
     """Adopt an executor of the previous attempt, or register one of this."""
     record = state.held.get(container_id)
     if record is None:
@@ -185,7 +188,12 @@ def _adopt(state: State, record: ContainerRecord, message: Register) -> None:
         ran = message.phase == "running" or message.ran_s > 0.0
         if message.phase != "ready" and ran and state.job.mode is not Mode.FCFS:
             state.barrier_passed.add(task.role.name)
-    elif task is not None and is_expected and message.phase in _BETWEEN and task.name in restarting:
+    elif (
+        task is not None
+        and is_expected
+        and message.phase in _WITHOUT_PROGRAM
+        and task.name in restarting
+    ):
         _bind_task(task, record, message)  # its next attempt goes there
     elif message.task and message.phase != "idle":
         if message.task not in state.finished_tasks:
@@ -316,7 +324,7 @@ def judge_deferred_ends(state: State) -> None:
             fail_session(state, failure_of(state, task))
     else:
         state.takeover.deferred = None
-        _start_what_is_ready(state)
+        _finish_resuming(state)
 
 
 def _judge_lost(state: State, lost: List[Tuple[TaskRecord, Failure]]) -> None:
@@ -330,7 +338,7 @@ def _judge_lost(state: State, lost: List[Tuple[TaskRecord, Failure]]) -> None:
             fail_session(state, failure)
 
 
-def _start_what_is_ready(state: State) -> None:
+def _finish_resuming(state: State) -> None:
     """Request the rest, and start what need not wait: all deferred ends are judged."""
     if state.phase is not Phase.ACTIVE:
         _start_ready_sidecars(state)
@@ -339,7 +347,7 @@ def _start_what_is_ready(state: State) -> None:
     if registered_outside(state):
         schedule_growth(state)
     for wave in sorted(set(state.waves.values())):
-        check_barrier(state, wave)
+        start_gang_if_ready(state, wave)
     _start_ready(state)
     state.unhandled.completion_changed = True
 
@@ -362,7 +370,7 @@ def _resume_round(state: State, idle: IdleExecutors) -> None:
                 _assign_idle_executor(state, task, idle)
     for task in state.tasks.values():
         if task.is_sidecar and task.state is S.PENDING and task.role.name in state.waves:
-            acquire_container(state, task)  # sidecars go on over a round
+            acquire_for_task(state, task)  # sidecars go on over a round
     begin_round(state, "the round that the previous attempt began", 0.0)
     _start_ready_sidecars(state)
 
@@ -394,8 +402,8 @@ def _acquire_missing(state: State, idle: IdleExecutors) -> List[Tuple[TaskRecord
             if task.name in state.elastic.outside_round:
                 _assign_idle_executor(state, task, idle)
                 continue
-            address_bound = name in state.address_bound and task.container is None
-            if task.name in state.restarts.pending and not address_bound:
+            address_lost = name in state.address_bound and task.container is None
+            if task.name in state.restarts.pending and not address_lost:
                 schedule_restart(state, task)
                 continue
             if name in state.barrier_passed and not task.is_sidecar:
@@ -410,7 +418,7 @@ def _acquire_missing(state: State, idle: IdleExecutors) -> List[Tuple[TaskRecord
             if not there and state.job.role(name).is_elastic:
                 task.container = None
                 continue  # request_more() counts what the role lacks
-            acquire_container(state, task)
+            acquire_for_task(state, task)
         if state.job.role(name).is_elastic:
             request_more(state, name)
     return lost

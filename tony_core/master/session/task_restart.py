@@ -45,7 +45,7 @@ from tony_core.master.session.commands import Level
 from tony_core.master.session.deadlines import Deadline, PendingDeadline
 from tony_core.master.session.records import ContainerState, Failure, Phase, TaskRecord, TaskState
 from tony_core.master.session.shutdown import stop_container
-from tony_core.master.session.startup import acquire_container
+from tony_core.master.session.startup import acquire_for_task
 from tony_core.master.session.state import State
 from tony_core.master.session.verdict import (
     PORT_TAKEN,
@@ -58,7 +58,7 @@ from tony_core.master.session.verdict import (
 S = TaskState
 #: A container in which an unknown program may run, or in which none could run again.
 _NO_REUSE_CAUSES: FrozenSet[str] = UNUSABLE_CONTAINER_CAUSES | {ExitCause.START_TIMEOUT}
-_SIDECARS = (Phase.ACTIVE, Phase.SETTLING, Phase.CLEANUP, Phase.BACKOFF)
+_SIDECAR_PHASES = (Phase.ACTIVE, Phase.SETTLING, Phase.CLEANUP, Phase.BACKOFF)
 
 
 def try_task_restart(state: State, task: TaskRecord, failure: Failure) -> bool:
@@ -98,7 +98,7 @@ def may_restart(state: State, task: TaskRecord) -> bool:
     """Whether the session, or for a sidecar the job, still needs another attempt of the task."""
     if task.is_sidecar:
         between = state.phase in (Phase.CLEANUP, Phase.BACKOFF)
-        return state.phase in _SIDECARS and not (between and state.is_fresh)
+        return state.phase in _SIDECAR_PHASES and not (between and state.is_fresh)
     return state.phase is Phase.ACTIVE and not state.chief_done
 
 
@@ -185,7 +185,7 @@ def start_next_attempt(state: State, pending: PendingDeadline) -> None:
         return
     if state.container_of(task) is None:
         task.forget_address()
-    acquire_container(state, task)
+    acquire_for_task(state, task)
 
 
 def is_bound_to_container(state: State, task: TaskRecord) -> bool:
