@@ -147,13 +147,13 @@ RACER = textwrap.dedent(
     import sys, time
     from tony_core.schedulers.local.allocation import *
     from tony_core.schedulers.local.ledger import *
-    from tony_core.schedulers.local.processes import Identity
+    from tony_core.schedulers.local.processes import ProcessIdentity
     folder, app = sys.argv[1:]
     ledger_file = Ledger(folder)
     group = RequestGroup(True, (RoleRequest("worker", 0, 2, Demand(300, 0, 1)),))
     for turn in range(8):
-        ask = PendingRequest(app, app, Identity.mine(), time.monotonic(), Capacity(1000), (group,),
-                     "c_%s_%d_" % (app, turn), 1)
+        ask = PendingRequest(app, app, ProcessIdentity.mine(), time.monotonic(), Capacity(1000),
+                             (group,), "c_%s_%d_" % (app, turn), 1)
         claimed, _, _ = ledger_file.update(app, lambda b: b.queue.__setitem__(app, ask))
         while not claimed:
             time.sleep(0.002)
