@@ -245,7 +245,7 @@ def why_dead(folder: AppFolder, app: Application) -> Optional[str]:
         return None  # their executors start the next master
     text = home.tail(folder.master_log(attempt, "stderr"), lines=10)
     words = f"the master died (attempt {attempt} of {app.max_attempts})"
-    return words + (f"; its last output:\n{text}" if text else "")
+    return words + (f"\nits last output:\n{text}" if text else "")
 
 
 def _last_trace(folder: AppFolder, status: AppStatus) -> float:

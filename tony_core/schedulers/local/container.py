@@ -187,7 +187,7 @@ class RunningContainer:
             cause, exit_code, words = record
         if cause is ExitCause.EXITED and exit_code != 0:
             text = home.tail(self.folder.process_log, lines=5, limit=2048)
-            words += f"; its last output:\n{text}" if text else ""
+            words += f"\nits last output:\n{text}" if text else ""
         return Completed(self.container.id, exit_code, cause, words)
 
     def record_end(self) -> None:
@@ -223,7 +223,7 @@ class RunningContainer:
         words = "the process that watches over the container was killed"
         log = home.tail(self.folder.shim_log, lines=5)
         if log:
-            words += f"; its last output:\n{log}"
+            words += f"\nits last output:\n{log}"
         if left:
             words += f"; left behind, as they cannot be killed: {left}"
         stop_requested = os.path.exists(self.folder.stop)
