@@ -41,7 +41,7 @@ class Instance:
         return self
 
     def clear(self) -> Instance:
-        """Somebody clears it."""
+        """A user clears it."""
         self.max_tries = self.try_number + self.retries
         return self.retry()
 

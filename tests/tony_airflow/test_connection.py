@@ -38,7 +38,7 @@ def wrong(extra: Any = None, **fields: Any) -> str:
     return str(caught.value)
 
 
-class TestWhatAConnectionSays:
+class TestConnectionFields:
     def test_nothing_is_the_embedded_scheduler(self) -> None:
         assert site() == Site(name="prod")
         assert site({"scheduler": "local", "home": "/data/tony"}).home == "/data/tony"

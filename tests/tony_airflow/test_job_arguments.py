@@ -36,7 +36,7 @@ def wrong(**words: Any) -> List[str]:
     return [str(problem) for problem in refused.value.problems]
 
 
-class TestWhatIsSaid:
+class TestMessages:
     def test_everything_of_a_job_becomes_a_job(self, tmp_path: Path) -> None:
         (tmp_path / "src").mkdir()
         words = {

@@ -122,7 +122,7 @@ def test_a_process_of_its_own_sees_it_through(tmp_path: Path) -> None:
     assert done.returncode == 2, output.read_text()
 
 
-def test_the_main_thread_tells_it_if_it_can() -> None:
+def test_the_main_thread_reports_it_if_it_can() -> None:
     code, output = run("main-tells", 0.3)
     assert code == 7
     assert output == "reported by main 1 cancelled: Azkaban ended the job (SIGTERM)\n"

@@ -103,7 +103,7 @@ def test_as_another_user_than_the_servers() -> None:
     assert found == {**OF_JOB, "LANG": "C.UTF-8", "PATH": os.defpath}
 
 
-def test_a_jobs_variables_reach_its_tasks(tmp_path: Path) -> None:
+def test_a_jobs_variables_are_set_in_its_tasks(tmp_path: Path) -> None:
     """Those that are about the machine that submits do not: a node has other folders."""
     shown = tmp_path / "shown.json"
     output = {"OPENSSL_CONF": "/job/evil.cnf", "LD_AUDIT": "", "PYTHONPATH": "/job"}
@@ -127,7 +127,7 @@ def test_a_value_that_no_variable_can_have_is_refused_with_its_property(text: st
         set_environment({"env.TONY_HOME": text}, Site())
 
 
-def test_where_to_submit_is_the_jobs_to_say(tmp_path: Path) -> None:
+def test_the_job_decides_where_to_submit(tmp_path: Path) -> None:
     """Unless the administrator says it."""
     job = Job(tmp_path / "job", "show /dev/null").set({"env.TONY_HOME": str(tmp_path / "theirs")})
     job.run()

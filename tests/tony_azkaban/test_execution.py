@@ -35,7 +35,7 @@ ON_3 = {
 ON_25 = {key: ON_3[key] for key in list(ON_3)[:3]}
 
 
-def test_everything_that_a_later_server_says() -> None:
+def test_everything_that_a_later_server_answers() -> None:
     this = read(ON_3, {"JOB_NAME": "train"}, "", "")
     assert list(this.tags().values()) == [
         "azkaban.server:az.example:8443",
@@ -52,7 +52,7 @@ def test_everything_that_a_later_server_says() -> None:
     }
 
 
-def test_what_an_older_server_does_not_say_is_the_sites() -> None:
+def test_what_an_older_server_omits_comes_from_the_site() -> None:
     this = read(ON_25, {"JOB_NAME": "train"}, "", "http://old.example:8081")
     assert this.project == "3"
     assert this.server == "old.example:8081"
@@ -78,7 +78,7 @@ def test_a_job_in_a_flow_within_a_flow_is_another_one() -> None:
     st.text(max_size=150),
     st.text(max_size=150),
 )
-def test_yarn_takes_a_tag_and_tells_it_from_others(name: str, one: str, other: str) -> None:
+def test_yarn_takes_a_tag_and_distinguishes_it(name: str, one: str, other: str) -> None:
     made = tag(name, one)
     assert made.isascii() and len(made) <= LONGEST_TAG and "," not in made
     # YARN makes small letters of them.
@@ -101,7 +101,7 @@ PROPERTIES = [dump(ON_3), dump({**ON_3, "azkaban.url": "http://[", "azkaban.job.
 
 
 @fuzz(data=mutations(*PROPERTIES))
-def test_whatever_a_job_says_it_is(data: bytes) -> None:
+def test_any_name_of_a_job(data: bytes) -> None:
     """Its properties may be anything that a properties file can hold."""
     try:
         props = load(data)
@@ -123,7 +123,7 @@ def test_whatever_a_job_says_it_is(data: bytes) -> None:
         ("azkaban.job.attempt", "-1"),
     ],
 )
-def test_what_a_job_says_wrongly_of_itself(key: str, text: str) -> None:
+def test_wrong_properties_of_a_job(key: str, text: str) -> None:
     this = read({**ON_25, "azkaban.url": "http://az:1", key: text}, {"JOB_NAME": "train"}, "", "")
     assert this.attempt == 0
     assert all(url.isascii() and url.isprintable() for _, url in this.links)

@@ -54,7 +54,7 @@ def test_a_new_one(plugins: Path, tony: Tony) -> None:
     assert (ran.returncode, "JOB_PROP_FILE" in ran.stderr) == (2, True)
 
 
-def test_what_the_administrator_says_with_it(plugins: Path, tony: Tony, tmp_path: Path) -> None:
+def test_the_administrators_options(plugins: Path, tony: Tony, tmp_path: Path) -> None:
     arguments = ["--server-url", "http://az.example:8081", "--hadoop-conf-dir", str(tmp_path)]
     assert tony("azkaban", "install", "--plugin-dir", str(plugins), *arguments).code == 0
     assert read(plugins / "tony" / "site.properties") == {
@@ -73,7 +73,7 @@ def test_a_path_with_a_blank_is_quoted(tmp_path: Path, tony: Tony) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["--plugin-dir", "none"], 2, "is not a folder"),
         (["--plugin-dir", "elsewhere"], 2, "does not look like a server's job types"),
@@ -97,7 +97,7 @@ def test_what_would_not_work_leaves_the_server_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
     arguments: List[str],
     code: int,
-    says: str,
+    message: str,
 ) -> None:
     import re
 
@@ -108,7 +108,7 @@ def test_what_would_not_work_leaves_the_server_as_it_was(
     other.chmod(0o755)
     done = tony("azkaban", "install", *(word.replace("{other}", str(other)) for word in arguments))
     assert done.code == code, done.err
-    assert re.search(says, done.err), done.err
+    assert re.search(message, done.err), done.err
     assert names(plugins) == ["common.properties", "spark"]
     assert names(plugins.parent) == ["jobtypes"]
 
@@ -182,7 +182,7 @@ def test_an_upgrade_leaves_it_to_the_server_as_whom_jobs_run(
 
 
 @pytest.mark.parametrize(
-    ("common", "says"),
+    ("common", "message"),
     [
         ("", "servers of 3.x run jobs, as those with type=command, as the users who submit"),
         ("execute.as.user=true\n", "as the users who submit"),
@@ -190,11 +190,13 @@ def test_an_upgrade_leaves_it_to_the_server_as_whom_jobs_run(
         ("a=\\u1\n", "as the users who submit"),
     ],
 )
-def test_it_says_as_whom_jobs_will_run(plugins: Path, tony: Tony, common: str, says: str) -> None:
+def test_it_reports_as_whom_jobs_will_run(
+    plugins: Path, tony: Tony, common: str, message: str
+) -> None:
     if common:
         (plugins / "commonprivate.properties").write_text(common)
-    assert says in tony("azkaban", "install", "--plugin-dir", str(plugins)).err
-    assert says in tony("azkaban", "upgrade", "--plugin-dir", str(plugins)).err
+    assert message in tony("azkaban", "install", "--plugin-dir", str(plugins)).err
+    assert message in tony("azkaban", "upgrade", "--plugin-dir", str(plugins)).err
 
 
 def test_an_upgrade_that_fails_changes_nothing(plugins: Path, tony: Tony) -> None:

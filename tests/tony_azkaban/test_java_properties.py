@@ -74,9 +74,9 @@ def test_any_file_is_read_or_refused_with_its_line(data: bytes) -> None:
         return
     assert all(a.end <= b.start for a, b in pairwise(found))
     for each in found:
-        # Each says the same when it stands alone.
-        alone = {one.key: one.value for one in parse(text[each.start : each.end])}
-        assert alone == {each.key: each.value}
+        # Each says the same when it stands by itself.
+        by_itself = {one.key: one.value for one in parse(text[each.start : each.end])}
+        assert by_itself == {each.key: each.value}
 
 
 @pytest.mark.parametrize("unit", ["\\\n", "a\\\n", "\\\\", "\r", "\\u0041"])

@@ -102,7 +102,7 @@ def test_what_is_about_the_submitting_machine_reaches_no_task() -> None:
     assert find_unused({**props, **theirs}) == []
 
 
-def test_what_says_where_to_submit_is_no_news() -> None:
+def test_variables_of_the_submit_are_not_reported() -> None:
     names = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_USER_NAME", "TONY_HOME", "OWN")
     assert find_unused({f"env.{name}": "x" for name in names}) == []
 
@@ -184,7 +184,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize(
-    ("props", "says"),
+    ("props", "message"),
     [
         ({"main.args": "-executs x"}, r"main.args: .*-executs.*did you mean.*executes"),
         ({"main.args": "-executes"}, r"main.args: -executes needs a value"),
@@ -196,8 +196,8 @@ WORDS = [
         ({"container_env": "A B=hush-hush"}, r"container_env: .*KEY=VALUE"),
     ],
 )
-def test_options_that_cannot_be_read(props: dict[str, str], says: str) -> None:
-    with pytest.raises(JobError, match=says) as caught:
+def test_options_that_cannot_be_read(props: dict[str, str], message: str) -> None:
+    with pytest.raises(JobError, match=message) as caught:
         job_properties.arguments(props, Site(), "/")
     assert "hush" not in str(caught.value)
 

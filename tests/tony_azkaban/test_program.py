@@ -132,7 +132,7 @@ def test_no_secret_of_a_job_files_address_is_in_the_log(tmp_path: Path, answers:
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"tony.worker.instancs": "2"}, ["job properties", "tony.worker.instances?"]),
         ({"tony.worker.memory": "much"}, ["tony.worker.memory", "much"]),
@@ -147,12 +147,12 @@ def test_no_secret_of_a_job_files_address_is_in_the_log(tmp_path: Path, answers:
     ],
 )
 def test_bad_properties_are_one_clear_line(
-    tmp_path: Path, tony_home: Path, settings: dict[str, str], says: list[str]
+    tmp_path: Path, tony_home: Path, settings: dict[str, str], message: list[str]
 ) -> None:
     log = Job(tmp_path, "show").set(settings).run(2)
     (line,) = log.splitlines()
     assert line.startswith("tony: ")
-    assert all(word in line for word in says), line
+    assert all(word in line for word in message), line
     assert not list(tony_home.glob("apps/*"))
 
 

@@ -33,7 +33,7 @@ def made(props: Dict[str, str], settings: Site, folder: Path) -> Loaded:
     return job_properties.finish(load_job(arguments, env={}, cwd=str(folder)), settings, THIS)[0]
 
 
-def test_an_empty_one_says_the_defaults(tmp_path: Path) -> None:
+def test_an_empty_one_means_the_defaults(tmp_path: Path) -> None:
     settings = site(tmp_path, "# nothing\n")
     assert (settings.proxy, settings.lease_s, settings.cancel_s, settings.queues) == (
         "honour",
@@ -45,7 +45,7 @@ def test_an_empty_one_says_the_defaults(tmp_path: Path) -> None:
     assert read(None) == Site()
 
 
-def test_all_that_it_may_say(tmp_path: Path) -> None:
+def test_every_setting(tmp_path: Path) -> None:
     (tmp_path / "hadoop").mkdir()
     settings = site(
         tmp_path,
@@ -190,7 +190,7 @@ def test_the_lease_is_the_sites_unless_the_job_names_one(tmp_path: Path) -> None
     assert made({}, Site(), tmp_path).timeouts.client_lease_s == 120
 
 
-def test_a_job_cannot_say_another_configuration(tmp_path: Path) -> None:
+def test_a_job_cannot_name_another_configuration(tmp_path: Path) -> None:
     """The whole program, with an environment that the job has filled."""
     home, theirs = tmp_path / "home", tmp_path / "theirs"
     for folder, name in ((home / "conf", "of-the-site"), (theirs, "of-the-job")):

@@ -172,7 +172,7 @@ def test_the_command_line_names_the_executions_that_are_over(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ([], "the executions that are over"),
         (["--ended", "1", "--running", "2"], "expected one of --server-url, --ended and --running"),
@@ -183,12 +183,12 @@ def test_the_command_line_names_the_executions_that_are_over(
     ],
 )
 def test_arguments_that_make_no_sense(
-    tony: Tony, scripted: Scripted, arguments: List[str], says: str
+    tony: Tony, scripted: Scripted, arguments: List[str], message: str
 ) -> None:
     there(scripted, "127.0.0.1:1")
     done = tony("azkaban", "sweep", "--server-name", "127.0.0.1:1", *arguments)
     assert done.code == 2
-    assert says in done.err
+    assert message in done.err
 
 
 def test_a_server_that_refuses(

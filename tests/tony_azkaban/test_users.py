@@ -70,7 +70,7 @@ def test_the_administrators_own_variable_is_not_the_jobs_to_drop(proxy: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("props", "site", "says"),
+    ("props", "site", "message"),
     [
         ({"user.to.proxy": "alice"}, Site(proxy="refuse"), "lets none run as another user"),
         ({"env.HADOOP_USER_NAME": "alice"}, Site(proxy="refuse"), "jobs run as azkaban here"),
@@ -84,9 +84,9 @@ def test_the_administrators_own_variable_is_not_the_jobs_to_drop(proxy: str) -> 
         ({"user.to.proxy": "hdfs/x"}, Site(), "is not a user name"),
     ],
 )
-def test_refused(props: Dict[str, str], site: Site, says: str) -> None:
+def test_refused(props: Dict[str, str], site: Site, message: str) -> None:
     who = choose_user(props, site)
-    with pytest.raises(JobError, match=says) as caught:
+    with pytest.raises(JobError, match=message) as caught:
         apply_user(ON_YARN, who)
     ((key, user),) = props.items()
     assert str(caught.value).startswith(f"{key}: ") and user in str(caught.value)
@@ -108,7 +108,7 @@ def test_the_embedded_scheduler_has_no_other_users() -> None:
         os.environ["HADOOP_USER_NAME"] = "azkaban"
 
 
-def test_a_refusal_says_who_set_it() -> None:
+def test_a_refusal_names_who_set_it() -> None:
     """Servers of 3.x set it in every job: its author may not have heard of it."""
     props = {"user.to.proxy": "alice", "azkaban.flow.submituser": "alice"}
     with pytest.raises(JobError, match="alice, who submitted the flow"):

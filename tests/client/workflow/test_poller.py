@@ -97,7 +97,7 @@ class Cluster:
         self.jobs: Dict[str, AppStatus] = {}
         self.unlisted: set[str] = set()
         self.asked: List[List[str]] = []
-        self.asked_alone: List[str] = []
+        self.asked_once: List[str] = []
         self.lists = 0
         self.looks: List[str] = []
         self.down: Union[str, Exception] = ""
@@ -124,7 +124,7 @@ class Cluster:
         return {one: self.jobs[one] for one in ids if one in self.jobs and one not in self.unlisted}
 
     def status(self, app_id: str) -> AppStatus:
-        self.asked_alone.append(app_id)
+        self.asked_once.append(app_id)
         if app_id in self.broken:
             raise self.broken[app_id]
         if app_id not in self.jobs:
@@ -178,7 +178,7 @@ def test_many_jobs_are_one_question(cluster: Cluster) -> None:
 
         waiting = [asyncio.create_task(wait(app_id)) for app_id in cluster.jobs]
         await until(lambda: len(cluster.asked) > 3, "the third question")
-        assert len(cluster.asked[-1]) == 100 and cluster.asked_alone == []
+        assert len(cluster.asked[-1]) == 100 and cluster.asked_once == []
         for app_id in cluster.jobs:
             cluster.jobs[app_id] = status(app_id, AppState.SUCCEEDED)
         await asyncio.gather(*waiting)
@@ -231,7 +231,7 @@ def test_one_that_a_list_leaves_out_is_asked_for_by_its_id(cluster: Cluster) -> 
             assert isinstance(news, JobEnded) and news.status.state is AppState.FAILED
         async with cluster.polled(Subscription("nowhere", 0.05, 60)) as subscription:
             assert isinstance(await news_of(subscription, JobLost, JobEnded), JobLost)
-        assert cluster.asked_alone.count("nowhere") == 2, "once may be a restart"
+        assert cluster.asked_once.count("nowhere") == 2, "once may be a restart"
 
     run(story)
 

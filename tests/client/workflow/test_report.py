@@ -37,11 +37,11 @@ def log() -> Tuple[Reporter, List[str], List[str]]:
     return Reporter(written.append, warned.append), written, warned
 
 
-Heard = Tuple[Reporter, List[str], List[str]]
+Reported = Tuple[Reporter, List[str], List[str]]
 
 
 class TestLines:
-    def test_each_change_once_and_the_log_when_it_is_new(self, log: Heard) -> None:
+    def test_each_change_once_and_the_log_when_it_is_new(self, log: Reported) -> None:
         reporter, written, warned = log
         for state in ("pending", "launched", "running", "running", "succeeded"):
             reporter.view(view(task(state=state)))
@@ -52,7 +52,7 @@ class TestLines:
         ]
         assert warned == []
 
-    def test_the_end_comes_last(self, log: Heard) -> None:
+    def test_the_end_comes_last(self, log: Reported) -> None:
         reporter, written, warned = log
         reporter.event({"kind": "ending", "text": "SUCCEEDED: all tracked tasks have ended"})
         reporter.event({"kind": "note", "text": "worker:1: bye"})
@@ -64,20 +64,20 @@ class TestLines:
         assert written[2:] == ["SUCCEEDED: all tracked tasks have ended"]
         assert warned == ["the job has ended"]
 
-    def test_a_failure_says_all(self, log: Heard) -> None:
+    def test_a_failure_is_reported_whole(self, log: Reported) -> None:
         reporter, _, warned = log
         reporter.tasks([task(state="running")])
         reporter.tasks([task(state="failed", exit_code=137, cause="memory")])
         assert warned == [f"worker:0 failed on n1 with exit code 137 (memory), log {WHERE}"]
 
-    def test_many_that_change_alike_are_one_line(self, log: Heard) -> None:
+    def test_many_that_change_alike_are_one_line(self, log: Reported) -> None:
         reporter, written, warned = log
         reporter.tasks([task(f"worker:{n}") for n in range(1000)])
         assert written == ["1000 tasks of worker: running"]
         reporter.tasks([task(f"worker:{n}", "lost") for n in range(1000)])
         assert len(warned) == 9 and warned[-1] == "and 992 more tasks of worker: lost"
 
-    def test_a_restart_and_what_it_waits_for(self, log: Heard) -> None:
+    def test_a_restart_and_what_it_waits_for(self, log: Reported) -> None:
         reporter, written, _ = log
         reporter.view(view(waiting="2 containers"))
         reporter.view(view(waiting="2 containers"))
@@ -85,19 +85,19 @@ class TestLines:
         reporter.view(view(session=1))
         assert written == ["waiting: 2 containers", "session 1: the job's tasks start again"]
 
-    def test_progress_by_tens_with_what_the_chief_reports(self, log: Heard) -> None:
+    def test_progress_by_tens_with_what_the_chief_reports(self, log: Reported) -> None:
         reporter, written, _ = log
         for progress in (0.0, 0.05, 0.1, 0.12, 0.35, 0.3):
             reporter.view(view(task(state="pending", reported={"loss": 0.5}), progress=progress))
         assert written == ["progress 10 %: loss=0.5", "progress 30 %: loss=0.5"]
 
-    def test_links_as_they_come(self, log: Heard) -> None:
+    def test_links_as_they_come(self, log: Reported) -> None:
         reporter, written, _ = log
         reporter.links({"page": "http://a/", "tensorboard": ""})
         reporter.links({"page": "http://a/", "tensorboard": "http://u:geheim@b/"})
         assert written == ["page: http://a/", "tensorboard: http://********@b/"]
 
-    def test_the_story_without_what_tasks_tell_themselves(self, log: Heard) -> None:
+    def test_the_story_without_what_tasks_tell_themselves(self, log: Reported) -> None:
         reporter, written, warned = log
         reporter.event({"kind": "session-started", "text": "session 0 begins", "session": 0})
         reporter.event({"kind": "task-state", "text": "worker:0 running"})
@@ -105,7 +105,7 @@ class TestLines:
         reporter.event({"kind": "odd"})
         assert (written, warned) == (["session 0 begins"], ["it broke"])
 
-    def test_why_tasks_failed_which_later_lines_refer_to(self, log: Heard) -> None:
+    def test_why_tasks_failed_which_later_lines_refer_to(self, log: Reported) -> None:
         reporter, written, warned = log
         for number in range(20):
             text = f"worker:{number} failed on n: not found: /no/such/python"

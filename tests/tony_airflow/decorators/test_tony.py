@@ -60,7 +60,7 @@ def test_the_value_comes_back_and_the_operators_own_is_another() -> None:
     assert ti.pushed["application_id"] == jobs()[0].app_id
 
 
-def test_a_failing_function_says_where() -> None:
+def test_a_failing_function_names_its_line() -> None:
     def train(parts: int) -> float:
         return 1 / parts  # right here
 

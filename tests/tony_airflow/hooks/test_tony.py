@@ -292,6 +292,6 @@ def test_the_newest_of_a_tag_comes_first(hook: TonyHook, monkeypatch: pytest.Mon
     monkeypatch.undo()
 
 
-def test_files_on_hdfs_need_a_connection_that_says_where(hook: TonyHook) -> None:
+def test_files_on_hdfs_need_a_connection_that_names_it(hook: TonyHook) -> None:
     with pytest.raises(SiteError, match="names no WebHDFS connection"):
         hook.check_path("/data")

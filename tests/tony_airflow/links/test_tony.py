@@ -64,9 +64,9 @@ class TestTheButtons:
     ) -> None:
         kept = SimpleNamespace(get_value=lambda ti_key, key: f"http://stored/{key}")
         monkeypatch.setattr(sdk, "XCom", kept, raising=False)
-        alone = SimpleNamespace(links_pushed={"logs": "http://page/logs"})
-        assert TaskLogsLink().get_link(alone, ti_key=None) == "http://page/logs"
-        assert TaskLogLink("worker:0").get_link(alone, ti_key=None) == ""
+        single = SimpleNamespace(links_pushed={"logs": "http://page/logs"})
+        assert TaskLogsLink().get_link(single, ti_key=None) == "http://page/logs"
+        assert TaskLogLink("worker:0").get_link(single, ti_key=None) == ""
         with_a_trigger = SimpleNamespace(links_pushed=None)
         assert TaskLogsLink().get_link(with_a_trigger, ti_key=None).startswith("http://stored/")
 

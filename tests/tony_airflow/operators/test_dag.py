@@ -98,7 +98,7 @@ def test_a_success(records: Records) -> None:
     assert "worker:0 running" in records.log, "tasks' states are in the task's log"
 
 
-def test_a_failing_job_is_tried_again_and_says_why(records: Records) -> None:
+def test_a_failing_job_is_tried_again_with_its_reason(records: Records) -> None:
     first, second = records.tries("fails")
     assert "exit code 7" in first["message"] and "exit code 7" in second["message"]
     assert records.ends("fails") == ["failed"]

@@ -51,7 +51,7 @@ class Requested:
         return {"run": self.states} if self.states else {}
 
 
-def test_asking() -> None:
+def test_requests_to_the_api() -> None:
     ti = Requested({"train": "queued"})
     assert fetch_task_state(ti) == TaskState("queued")
     assert ti.requested == {

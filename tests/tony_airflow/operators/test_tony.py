@@ -106,7 +106,9 @@ class TestATask:
             task.on_kill()
             came["thread"].join(60)
 
-    def test_a_failure_says_why_and_is_retried(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_failure_names_its_cause_and_is_retried(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         with pytest.raises(AirflowException) as failed:
             operator(FAILS).execute(Instance().context())
         assert not isinstance(failed.value, AirflowFailException)
@@ -143,7 +145,7 @@ class TestATask:
         assert result["application_id"] == job.app_id
         assert result["outcome"] in ("SUBMITTED", "ACCEPTED", "RUNNING")
 
-    def test_a_subclass_may_say_what_it_gives(self) -> None:
+    def test_a_subclass_may_declare_its_outputs(self) -> None:
         class Chiefs(TonyOperator):
             def succeeded(self, context: Any, view: JobView, result: Dict[str, Any]) -> Any:
                 return view.result
@@ -224,7 +226,7 @@ class TestNeverTwo:
         (job,) = jobs()
         assert (job.app_id, job.state) == (app_id, AppState.KILLED)
 
-    def test_what_an_earlier_try_did_not_live_to_tell(self) -> None:
+    def test_outputs_that_a_previous_try_could_not_report(self) -> None:
         """By its tag, without any state of Airflow's."""
         ti = Instance(retries=1)
         app_id = ti.task(REPORTS).execute(ti.context(stateful=False))["application_id"]
@@ -649,8 +651,8 @@ class TestDeferred:
         until(lambda: jobs(running=False), "the end")
         _, arguments = content.trigger.serialize()
         event = {"site": arguments["site"], "app_id": arguments["app_id"], "outcome": "SUCCEEDED"}
-        told_of = {**event, "links": {"page": "http://page/", "tensorboard": "http://board/"}}
-        result = ti.task().execute_complete(ti.context(), told_of)
+        reported_to = {**event, "links": {"page": "http://page/", "tensorboard": "http://board/"}}
+        result = ti.task().execute_complete(ti.context(), reported_to)
         page = "/tony/dags/dag/runs/run/tasks/train/-1/"
         assert result["links"] == {
             "page": page, "logs": f"{page}logs", "tensorboard": f"{page}#metrics"
@@ -660,7 +662,7 @@ class TestDeferred:
         with RecordedJob(
             TaskInstanceKey("dag", "run", "train"), ti.pushed.get, lambda conn_id: None
         ) as kept:
-            assert kept.view.app_id == told_of["app_id"]
+            assert kept.view.app_id == reported_to["app_id"]
             assert [log.lines[-1:] for log in kept.logs("worker:0")] == [("trained",), ()]
         assert result["metrics"] == ti.pushed["metrics"] == {"loss": 0.25}
         assert "session 0 begins" not in log_lines, "the trigger has logged the story"

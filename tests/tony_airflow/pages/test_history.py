@@ -135,7 +135,7 @@ def test_pages_whose_cluster_hangs_take_no_place_for_ever(
 
 
 def test_the_job_of_another_task_instance_is_not_shown(tony_home: Path) -> None:
-    """Whoever may write XComs of one DAG may name any job there."""
+    """A user who may write XComs of one DAG may name any job there."""
     written(tony_home)
     for other in (
         TI_KEY._replace(dag_id="mine"),
@@ -194,7 +194,7 @@ def test_xcoms_are_plain_json() -> None:
 
 
 @fuzz(by_day=100, data=mutations(json.dumps(XCOMS["tony_connection"]).encode()))
-def test_whatever_an_xcom_says(data: bytes) -> None:
+def test_any_xcom_value(data: bytes) -> None:
     try:
         site_for(plain_xcom(data), connections)
     except PageNotFound:

@@ -97,7 +97,7 @@ def test_nothing_of_it_runs_or_is_kept() -> None:
     by_day=100,
     data=mutations(json.dumps({"job": JOB, "tasks": [TASK], "events": [EVENT]}).encode()),
 )
-def test_whatever_history_says(data: bytes) -> None:
+def test_any_history(data: bytes) -> None:
     try:
         fields = read_object(data)
     except ValueError:

@@ -232,7 +232,7 @@ def test_of_another_machine_nothing_can_be_seen(go: Path) -> None:
 
 
 @pytest.mark.parametrize("which", [{"name": "a"}, {"application_id": "application_1_0001"}])
-def test_a_triggerer_that_is_set_up_wrongly_says_so_at_once(
+def test_a_wrong_setup_of_a_triggerer_is_reported_at_once(
     tmp_path: Path, which: Dict[str, str]
 ) -> None:
     site = {"scheduler": "yarn", "hadoop_conf_dir": str(tmp_path / "nowhere")}

@@ -81,14 +81,14 @@ def test_links_and_the_chiefs_output_come_while_it_runs(
     async def push(ti: Any, links: Dict[str, str]) -> None:
         pushed.append(dict(links))
 
-    def say(text: str) -> None:
+    def record(text: str) -> None:
         if text == "[worker:0] the first epoch":
             end_all()  # on the loop's thread, and only here
 
     monkeypatch.setattr(trigger_module, "a_push", push)
     program = f'print("the first epoch", flush=True); {SLEEPS}'
     trigger = submitted(program, tony_home, links=["page", "tensorboard"], get_logs=True)
-    monkeypatch.setattr(trigger, "info", say)
+    monkeypatch.setattr(trigger, "info", record)
     content = payload(trigger)
     assert content["outcome"] == "KILLED" and content["links"] == pushed[0]
     assert content["seen"] is True, "the log has the story"
@@ -109,7 +109,7 @@ def test_a_button_that_cannot_be_kept_is_no_failure(
     assert payload(trigger)["outcome"] == "KILLED"
 
 
-def test_a_triggerer_of_another_host_says_what_to_do(tony_home: Path) -> None:
+def test_a_triggerer_of_another_host_names_the_remedy(tony_home: Path) -> None:
     site = {"scheduler": "local", "home": str(tony_home)}
     trigger = TonyTrigger(site=site, app_id="local_1", host="far.away")
     content = payload(trigger)["refused"]
@@ -119,7 +119,7 @@ def test_a_triggerer_of_another_host_says_what_to_do(tony_home: Path) -> None:
     assert not of_a_cluster.foreign_host("the job a")
 
 
-def test_a_triggerer_that_is_set_up_wrongly_says_so_at_once(tmp_path: Path) -> None:
+def test_a_wrong_setup_of_a_triggerer_is_reported_at_once(tmp_path: Path) -> None:
     site = {"scheduler": "yarn", "hadoop_conf_dir": str(tmp_path / "nowhere")}
     refused = payload(TonyTrigger(site=site, app_id="application_1_0001"))["refused"]
     assert f"this triggerer ({socket.gethostname()})" in refused
