@@ -112,9 +112,6 @@ class TestUrls:
             "http://rm:8088/proxy/application_1700000000000_0042/"
         )
         assert urls.container_logs("http://nm:8042", HERE, "a/b").endswith("_000003/a%2Fb")
-        assert urls.container_log_file("http://nm", HERE, "std err", size=-5).endswith(
-            "/container_1700000000000_0042_01_000003/logs/std%20err?size=-5"
-        )
 
 
 class TestTokens:

@@ -66,7 +66,7 @@ def test_the_limit_is_of_the_packed_size() -> None:
 
 
 def test_an_executor_learns_where_the_next_master_is() -> None:
-    secrets = job_credentials.executor_secrets(SECRET, EXECUTOR)
+    secrets = {job_credentials.SECRET: SECRET, job_credentials.SITE: EXECUTOR.encode()}
     read = job_credentials.parse_secrets(Credentials(secrets=secrets).encode())
     assert job_credentials.read_executor_credentials(read) == EXECUTOR
     assert job_credentials.JOB not in read

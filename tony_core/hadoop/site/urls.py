@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
 from urllib.parse import quote, unquote, urlsplit
 
 from tony_core.hadoop.yarn.ids import ApplicationId, ContainerId
@@ -22,15 +21,6 @@ def proxied(rm_url: str, application: ApplicationId) -> str:
 def container_logs(node_url: str, container: ContainerId, user: str) -> str:
     """The page of a container's logs on its node; those of aggregation are linked from it."""
     return f"{node_url}/node/containerlogs/{container}/{quote(user, safe='')}"
-
-
-def container_log_file(
-    node_url: str, container: ContainerId, name: str, *, size: Optional[int] = None
-) -> str:
-    """The bytes of one log file: all, the first ``size``, or the last when it is negative."""
-    tail = f"?size={size}" if size is not None else ""
-    file = quote(name, safe="")
-    return f"{node_url}/ws/v1/node/containers/{container}/logs/{file}{tail}"
 
 
 def url_message(location: str) -> yarn.URL:

@@ -124,11 +124,6 @@ def master_secrets(
     return {SECRET: secret, JOB: packed}, None
 
 
-def executor_secrets(secret: bytes, credentials: ExecutorCredentials) -> Dict[str, bytes]:
-    """The secrets of an executor's credentials."""
-    return {SECRET: secret, SITE: credentials.encode()}
-
-
 def read_master_credentials(
     secrets: Mapping[str, bytes], folder: str = os.curdir
 ) -> MasterCredentials:
