@@ -69,6 +69,13 @@ system_packages() {
     compgen -G '/usr/lib/jvm/*-17-*/bin/java' >/dev/null || [[ -n ${TONY_JAVA_HOME:-} ]] ||
         missing+=(openjdk-17-jdk-headless)
     command -v mvn >/dev/null || missing+=(maven)
+    # The KDC of the secure cluster. Its packages ask for a realm unless told not to ask.
+    command -v krb5kdc >/dev/null || [[ -x /usr/sbin/krb5kdc ]] || missing+=(krb5-kdc)
+    command -v kadmin.local >/dev/null || [[ -x /usr/sbin/kadmin.local ]] ||
+        missing+=(krb5-admin-server)
+    command -v kinit >/dev/null || missing+=(krb5-user)
+    compgen -G '/usr/lib/*/libnss_wrapper.so' >/dev/null || missing+=(libnss-wrapper)
+    command -v curl >/dev/null || missing+=(curl)
     # The browser that looks at the job's page.
     command -v chromium chromium-browser google-chrome >/dev/null || missing+=(chromium)
     for more in "$@"; do

@@ -31,7 +31,7 @@ sys.path.insert(0, str(CHECKOUT))
 from tests.cluster.airflow.rest import wait_for  # noqa: E402
 from tests.cluster.airflow.standing import Airflow  # noqa: E402
 from tests.cluster.hadoop import supervisor  # noqa: E402
-from tony_core.hadoop.rpc.wire import User  # noqa: E402
+from tony_core.hadoop.identity import ClusterIdentity  # noqa: E402
 from tony_core.hadoop.site import endpoints  # noqa: E402
 from tony_core.hadoop.site.configuration import SiteConfiguration  # noqa: E402
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext  # noqa: E402
@@ -120,7 +120,7 @@ class Pages(BaseHTTPRequestHandler):
 def start_jobs(conf: SiteConfiguration, count: int, port: int) -> List[str]:
     """Applications that are running, as far as the ResourceManager knows."""
     found = []
-    client = RmClient.open(conf, user=User(getpass.getuser()))
+    client = RmClient.open(conf, identity=ClusterIdentity(getpass.getuser()))
     for _ in range(count):
         app = client.new_application().id
         client.submit(

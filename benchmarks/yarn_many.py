@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List
 
-from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
 from tony_core.hadoop.yarn.ids import AttemptId
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
@@ -48,7 +48,7 @@ class Master:
         self._changed = threading.Condition(threading.RLock())
         self.held: Dict[str, container_pool.Container] = {}
         self.started = self.ended = 0
-        client = RmClient.open(conf, user=User(user_name()))
+        client = RmClient.open(conf, identity=ClusterIdentity(user_name()))
         app = client.new_application().id
         client.submit(
             ApplicationSubmissionContext(

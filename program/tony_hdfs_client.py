@@ -6,6 +6,10 @@ unchanged::
 
     {"default_fs": "hdfs://ns", "user": "ann", "namenodes": {"ns": ["http://h1:9870", ...]}}
 
+On a secure cluster ``"tokens": {"ns": "ha-hdfs:ns"}`` names the service of each file system's
+delegation token, which is in the file that HADOOP_TOKEN_FILE_LOCATION names. With HTTPS
+``"authorities"`` holds the certificates (PEM) to trust beside this machine's.
+
 Every call is tried again, at the next NameNode too, until one succeeds or it has made no progress
 for :data:`DEADLINE_S`. The client itself is :mod:`tony_webhdfs`, the same that TonY uses.
 """
@@ -17,6 +21,7 @@ import getpass
 import json
 import os
 import posixpath
+import socket
 import time
 from typing import BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
@@ -26,6 +31,13 @@ from tony_webhdfs.client import WebHdfs
 from tony_webhdfs.connection import split_url
 from tony_webhdfs.namenodes import RetryLimits, Service
 from tony_webhdfs.responses import FileStatus
+from tony_webhdfs.token_file import (
+    HDFS_DELEGATION,
+    LOCATION,
+    CredentialsError,
+    parse,
+    url_string,
+)
 
 DEADLINE_S = 120.0
 CALL_S = 20.0  # for one answer of a NameNode
@@ -43,6 +55,8 @@ class Site(NamedTuple):
     default_fs: str
     user: str
     namenodes: Dict[str, List[str]]
+    tokens: Optional[Dict[str, str]] = None  # services of tokens, where only tokens are believed
+    authorities: str = ""  # to trust for HTTPS beside this machine's, as PEM
 
 
 def site() -> Site:
@@ -54,7 +68,12 @@ def site() -> Site:
             nodes = {
                 str(name): [str(url) for url in urls] for name, urls in given["namenodes"].items()
             }
-            return Site(str(given["default_fs"]), str(given.get("user") or _user()), nodes)
+            tokens = given.get("tokens")
+            if tokens is not None:
+                tokens = {str(name): str(service) for name, service in tokens.items()}
+            user = str(given.get("user") or _user())
+            authorities = str(given.get("authorities") or "")
+            return Site(str(given["default_fs"]), user, nodes, tokens, authorities)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"TONY_HDFS cannot be understood: {error!r}") from None
     conf = _configuration()
@@ -63,9 +82,12 @@ def site() -> Site:
     scheme, port = ("https", 9871) if tls else ("http", 9870)
     key = f"dfs.namenode.{scheme}-address"
     nodes = {}
+    tokens: Dict[str, str] = {}
     for name in _names(conf, "dfs.nameservices"):
         ids = _names(conf, f"dfs.ha.namenodes.{name}") or [""]
         tails = [f".{name}.{each}" if each else f".{name}" for each in ids]
+        if len(ids) == 1:
+            tokens[name] = conf.get(f"dfs.namenode.rpc-address{tails[0]}", "")
         for tail in tails:
             rpc = conf.get(f"dfs.namenode.rpc-address{tail}", "").partition(":")[0]
             nodes.setdefault(name, []).append(_web(scheme, conf.get(key + tail), rpc, port))
@@ -76,7 +98,8 @@ def site() -> Site:
     if authority and authority not in nodes:
         host = authority.rpartition(":")[0] or authority
         nodes[authority] = [_web(scheme, conf.get(key), host, port)]
-    return Site(default_fs, _user(), nodes)
+    is_secure = conf.get("hadoop.security.authentication", "").lower() == "kerberos"
+    return Site(default_fs, _user(), nodes, tokens if is_secure else None)
 
 
 def _web(scheme: str, address: Optional[str], host: str, port: int) -> str:
@@ -124,14 +147,23 @@ def _properties(path: str) -> Dict[str, str]:
 class Hdfs(WebHdfs):
     """A file system over WebHDFS, with transfers that are tried again."""
 
-    def __init__(self, namenodes: List[str], user: str, deadline_s: Optional[float] = None) -> None:
+    def __init__(
+        self,
+        namenodes: List[str],
+        user: str,
+        deadline_s: Optional[float] = None,
+        delegation: str = "",
+        authorities: str = "",
+    ) -> None:
         self.namenodes = list(namenodes)
         self.deadline_s = DEADLINE_S if deadline_s is None else deadline_s
         parts = [split_url(url) for url in self.namenodes]
-        service = Service([address for _, address, _ in parts], any(tls for tls, _, _ in parts))
+        tls = any(secure for secure, _, _ in parts)
+        addresses = [address for _, address, _ in parts]
+        service = Service(addresses, tls, authorities=authorities)
         call_s = min(CALL_S, self.deadline_s)
         limits = RetryLimits(self.deadline_s, self.deadline_s, call_s, thorough=True)
-        super().__init__(service, user, limits=limits)
+        super().__init__(service, user, delegation=delegation, limits=limits)
 
     def walk(self, path: str, below: str = "") -> Iterator[Tuple[str, FileStatus]]:
         """(relative name, status) of all that is below a folder, folders before their content."""
@@ -218,7 +250,7 @@ def connect(url: str, deadline_s: Optional[float] = None) -> Tuple[Hdfs, str, st
     here = site()
     authority = parts.netloc
     if parts.scheme in ("webhdfs", "swebhdfs") and authority:
-        nodes = [("http://" if parts.scheme == "webhdfs" else "https://") + authority]
+        nodes = _by_web_server(here, parts.scheme == "swebhdfs", authority)
     else:
         authority = authority or urlsplit(here.default_fs).netloc
         host = authority.rpartition(":")[0] or authority
@@ -231,4 +263,63 @@ def connect(url: str, deadline_s: Optional[float] = None) -> Tuple[Hdfs, str, st
             " or write hdfs://HOST:PORT/..."
         )
     path = posixpath.normpath("/" + parts.path.strip("/"))
-    return Hdfs(nodes, here.user, deadline_s), path, f"{parts.scheme}://{authority}{path}"
+    name = next((name for name, urls in here.namenodes.items() if nodes[0] in urls), authority)
+    delegation = _delegation(here, name)
+    return (
+        Hdfs(nodes, here.user, deadline_s, delegation, here.authorities),
+        path,
+        f"{parts.scheme}://{authority}{path}",
+    )
+
+
+def _by_web_server(here: Site, tls: bool, authority: str) -> List[str]:
+    """The NameNodes of the file system behind a web server: the site's own pair, or this one."""
+    host, _, port = authority.partition(":") if "]" not in authority else (authority, "", "0")
+    own = f"{'https' if tls else 'http'}://{host.lower()}:{port or (9871 if tls else 9870)}"
+    for urls in here.namenodes.values():
+        if own in map(str.lower, urls):
+            return urls
+    return [("https://" if tls else "http://") + authority]
+
+
+# ------------------------------------------------------------------ tokens
+
+
+def _delegation(here: Site, name: str) -> str:
+    """The token for a file system, as WebHDFS takes it; empty where servers believe a name."""
+    if here.tokens is None:
+        return ""
+    file = os.environ.get(LOCATION, "")
+    if not file:
+        raise PermissionError(
+            errno.EACCES, f"this cluster asks for tokens, and {LOCATION} is not set", name
+        )
+    with open(file, "rb") as stream:
+        content = stream.read()
+    try:
+        tokens, _ = parse(content)
+    except CredentialsError as error:
+        raise ValueError(f"{LOCATION}: {file}: {error}") from None
+    services = _token_services(here.tokens.get(name) or name)
+    for token in tokens:
+        if token.service in services and token.kind == HDFS_DELEGATION:
+            return url_string(token)
+    raise PermissionError(
+        errno.EACCES,
+        f"there is no token for this file system in {file} ({LOCATION}). Where a job needs more"
+        " than its default one, tony.other.namenodes names them",
+        f"hdfs://{name}",
+    )
+
+
+def _token_services(name: str) -> List[str]:
+    """How the token of a file system may be called; its address may be a name or a number."""
+    if name.startswith("ha-hdfs:"):
+        return [name]
+    host, _, port = name.rpartition(":") if ":" in name else (name, "", "8020")
+    found = [f"ha-hdfs:{name}", f"{host.lower()}:{port}"]
+    try:
+        found.append(f"{socket.gethostbyname(host)}:{port}")
+    except OSError:
+        pass
+    return found

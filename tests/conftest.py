@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.browser",
     "tests.cluster.azkaban.fixture",
     "tests.cluster.hadoop.fixture",
+    "tests.cluster.kdc",
     "tests.cluster.yarn.fixture",
     "tests.second_user",
 ]

@@ -19,6 +19,7 @@ _BOTTOM = (
     "tony_core.jsontext",
     "tony_core.hadoop",
     "tony_core.files",
+    "tony_core.files.webhdfs",
     "tony_core.job",
     "tony_core.loopback",
     "tony_core.plugins",
@@ -45,8 +46,10 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core.job": ("tony_core.jsontext",),
     "tony_core.protocol": ("tony_core.protocol.job_secret",),
     # Of hadoop: where the NameNodes are, by the site files.
-    "tony_core.files": ("tony_core.hadoop",),
-    "tony_core.hadoop": ("tony_core.version",),
+    "tony_core.files": ("tony_core.hadoop", "tony_core.files.webhdfs"),
+    # Travels with programs; the reader of token files is there as well.
+    "tony_core.files.webhdfs": (),
+    "tony_core.hadoop": ("tony_core.version", "tony_core.files.webhdfs"),
     "tony_core.bundle": ("tony_core.bundle.localization", "tony_core.bundle.jobfolder", *_BOTTOM),
     # What was bundled is unpacked on the nodes: one of two ways from there into the bundle.
     "tony_core.bundle.localization": ("tony_core.bundle", *_BOTTOM),
@@ -115,7 +118,7 @@ MASTER_SIDE = (
 """Runs on the nodes on Python 3.9, with all that it imports."""
 
 THIRD_PARTY = {
-    "tony_core": {"lxml", "requests", "rich"},
+    "tony_core": {"lxml", "rich"},
     "tony_azkaban": {"requests"},
     # tony: what the function of a @task.tony runs beside, as any program does.
     "tony_airflow": {"airflow", "asgiref", "attrs", "fastapi", "flask", "openlineage", "tony"},

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from typing import TypeGuard  # novm: only annotations name it
 
 _NOT_FINITE = {"NaN": None, "Infinity": None, "-Infinity": None}  # not JSON, yet written
+_DECODER = json.JSONDecoder(parse_constant=_NOT_FINITE.__getitem__)
 
 
 def read_value(data: Union[bytes, str]) -> Any:
     """Any value; bytes are UTF-8, and numbers that are not finite are read as none."""
     text = data if isinstance(data, str) else data.decode("utf-8")
     try:
-        return json.loads(text, parse_constant=_NOT_FINITE.__getitem__)
+        return _DECODER.decode(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

@@ -142,6 +142,7 @@ class PageServer:
         self.silent = threading.Event()  # set: no answer ever comes
         self.raw: Optional[bytes] = None  # answered to everything, when set
         self.redirect: Optional[str] = None
+        self.refusal: Optional[Tuple[int, str]] = None  # status and text
         self._changed = threading.Condition()
         self._over = False
         outer = self
@@ -202,6 +203,10 @@ class PageServer:
             time.sleep(0.01)
         if self.redirect is not None:
             self._send(handler, 302, b"", {"Location": self.redirect + handler.path})
+            return
+        if self.refusal is not None:
+            code, text = self.refusal
+            self._send(handler, code, text.encode(), {"Content-Type": "text/plain"})
             return
         if self.raw is not None:
             self._send(handler, 200, self.raw, {})

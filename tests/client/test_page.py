@@ -6,14 +6,17 @@ import http.server
 import threading
 from email.message import Message
 from typing import Iterator, List, Tuple
+from urllib.parse import SplitResult
 
 import pytest
 from hypothesis import strategies as st
 
 from tests.client.scripted import PageServer, task
 from tests.fuzzing import fuzz, mutations
+from tests.hadoop.kerberos.handshakes import HandshakeServer, ScriptedLogin
 from tony_core.client.errors import PageError
 from tony_core.client.page import JobPage
+from tony_core.hadoop.web import WebAccess
 
 
 @pytest.fixture
@@ -147,10 +150,19 @@ class TestThroughAProxy:
         monkeypatch.setenv("HADOOP_USER_NAME", "ann")
         with RecordingServer() as recording:
             recording.answers = [(200, "application/json", b"{}")]
-            page = JobPage(f"{recording.url}proxy/application_1_0001/", user="bob")
+            page = JobPage(f"{recording.url}proxy/application_1_0001/", access=WebAccess("bob"))
             page.job()
             page.close()
         assert recording.targets == ["/proxy/application_1_0001/api/job?user.name=bob"]
+
+    def test_it_knows_whose_program_answers(self) -> None:
+        """Else a secure cluster's proxy warns everybody but the job's owner by its own page."""
+        with RecordingServer() as recording:
+            recording.answers = [(200, "application/json", b"{}")]
+            page = JobPage(f"{recording.url}proxy/application_1_0001/", access=WebAccess("bob"))
+            page.job()
+            page.close()
+        assert recording.cookies == ["checked_application_1_0001=true"]
 
     def test_a_proxys_own_page_is_not_the_jobs(self) -> None:
         with RecordingServer() as recording:
@@ -171,6 +183,91 @@ class TestThroughAProxy:
             page.events(0, 300.0)
 
 
+class TestWithALogin:
+    """Through the proxy of a secure cluster."""
+
+    @pytest.fixture
+    def proxy(self) -> Iterator[HandshakeServer]:
+        with HandshakeServer() as made:
+            yield made
+
+    @pytest.fixture
+    def login(self) -> ScriptedLogin:
+        return ScriptedLogin()
+
+    @pytest.fixture
+    def page(self, proxy: HandshakeServer, login: ScriptedLogin) -> Iterator[JobPage]:
+        url = f"http://{proxy.address}/proxy/application_1_0001/"
+        made = JobPage(url, timeout_s=5.0, access=WebAccess(login=login))
+        yield made
+        made.close()
+
+    def test_one_handshake_and_both_cookies(self, proxy: HandshakeServer, page: JobPage) -> None:
+        page.job()
+        page.metrics()
+        assert proxy.greetings == [1]
+        assert [each.path for each in proxy.requests] == [
+            "/proxy/application_1_0001/api/job",
+            "/proxy/application_1_0001/api/metrics",
+        ], "no user is named"
+        first, second = proxy.requests
+        assert first.cookie == "checked_application_1_0001=true"
+        assert second.cookie.startswith("checked_application_1_0001=true; hadoop.auth=")
+
+    def test_a_stranger_is_not_believed(self, proxy: HandshakeServer, page: JobPage) -> None:
+        proxy.prove = lambda token: None
+        with pytest.raises(PageError, match="has not proved that it is HTTP/127"):
+            page.job()
+
+    def test_without_a_ticket(
+        self, proxy: HandshakeServer, page: JobPage, login: ScriptedLogin
+    ) -> None:
+        login.broken = "no Kerberos ticket"
+        with pytest.raises(PageError, match=r"^no Kerberos ticket$"):
+            page.job()
+
+    def test_a_redirect_begins_a_handshake_there(
+        self, proxy: HandshakeServer, page: JobPage, login: ScriptedLogin
+    ) -> None:
+        page.job()
+        with HandshakeServer() as other:
+            proxy.status = 302
+            proxy.headers = {"Location": f"http://localhost:{other.port}/page"}
+            page.job()
+            page.close()
+        assert login.targets == ["HTTP/127.0.0.1", "HTTP/localhost"]
+        assert other.greetings == [1]
+        assert "hadoop.auth" not in other.requests[0].cookie, "the cookie stays where it is from"
+
+    def test_a_page_that_is_asked_directly_gets_no_login(self, proxy: HandshakeServer) -> None:
+        proxy.asks = False
+        page = JobPage(f"http://{proxy.address}/", access=WebAccess(login=ScriptedLogin()))
+        page.job()
+        page.close()
+        assert (proxy.requests[0].authorization, proxy.requests[0].cookie) == ("", "")
+
+
+@pytest.mark.parametrize("where", ["http://h/page", "//h/page", "/page"])
+def test_a_redirect_stays_on_https(where: str) -> None:
+    head = Message()
+    head["Location"] = where
+    page = JobPage("https://rm:1/")
+    asked: List[str] = []
+
+    def fetch(url: SplitResult, wait_s: float) -> Tuple[int, Message, bytes]:
+        asked.append(url.geturl())
+        return (302, head, b"") if len(asked) == 1 else (200, Message(), b"{}")
+
+    page._fetch = fetch  # type: ignore[method-assign]
+    if where.startswith("http:"):
+        with pytest.raises(PageError, match="from https to http, which is not followed"):
+            page.job()
+        assert len(asked) == 1
+    else:
+        page.job()
+        assert asked[1].startswith("https://")
+
+
 class RecordingServer:
     """Answers with the given responses, one after the other."""
 
@@ -178,12 +275,14 @@ class RecordingServer:
         self.answers: List[Tuple[int, str, bytes]] = []
         self.targets: List[str] = []
         self.agents: List[str] = []
+        self.cookies: List[str] = []
         recording = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 recording.targets.append(self.path)
                 recording.agents.append(self.headers["User-Agent"])
+                recording.cookies.append(self.headers["Cookie"])
                 status, kind, body = recording.answers.pop(0)
                 self.send_response(status)
                 self.send_header("Content-Type", kind)

@@ -9,11 +9,20 @@ from typing import Any, Dict, Iterator, List, Optional
 import pytest
 
 from tests.client.scripted import APP, PageServer, Scripted, event, status, task
+from tests.hadoop.kerberos.handshakes import ScriptedLogin
 from tony_core.client.page import CALL_S
 from tony_core.client.page_reader import FAILING_MOST_S, PollInterval
 from tony_core.client.watch import Callbacks, Watch
+from tony_core.hadoop.kerberos.gssapi import Target
+from tony_core.hadoop.web import WebConnection
 from tony_core.history.store import HistoryWriter, encode
-from tony_core.schedulers.port import AppState, NoSuchApplication, SchedulerError
+from tony_core.schedulers.port import (
+    AppState,
+    AppStatus,
+    LastingRefusal,
+    NoSuchApplication,
+    SchedulerError,
+)
 from tony_core.view import JobView
 
 
@@ -180,6 +189,62 @@ def test_a_page_that_is_not_there_is_reported(received: Received, page: PageServ
     assert len(received.silences) >= 2 and all(received.silences)
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(403, "answered 403: bob may not read this page"), (401, "asks for a Kerberos ticket")],
+)
+def test_a_page_that_refuses_is_reported_once(page: PageServer, code: int, words: str) -> None:
+    scheduler = Scripted("", status(page_url=page.url))
+    page.refusal = (code, "bob may not read this page")
+    silences: List[str] = []
+    refusals: List[str] = []
+
+    def silent(why: str) -> None:
+        silences.append(why)
+        if len(silences) == 2:
+            scheduler.set(state=AppState.SUCCEEDED)
+
+    callbacks = Callbacks(on_silent_page=silent, on_refused_page=refusals.append)
+    assert run(Watch(scheduler, APP, callbacks)) is not None
+    assert len(silences) >= 2 and len(refusals) == 1
+    assert words in refusals[0]
+
+
+def test_a_ticket_that_ends_is_reported_once_and_the_watch_goes_on(
+    page: PageServer, received: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a kept connection to the ResourceManager does, the scheduler still answers."""
+    login, read = ScriptedLogin(), WebConnection.request
+
+    def request(self: WebConnection, *words: Any, **more: Any) -> Any:
+        login.new_context(Target(service="HTTP@h"))
+        return read(self, *words, **more)
+
+    monkeypatch.setattr(WebConnection, "request", request)
+    scheduler = Scripted("", status(page_url=page.url))
+    login.broken = "the Kerberos ticket of ann has expired: get a new one by kinit"
+    silences: List[str] = []
+    refusals: List[str] = []
+
+    def silent(why: str) -> None:
+        silences.append(why)
+        if len(silences) == 2:
+            login.broken = ""
+        elif len(silences) == 3:
+            scheduler.set(state=AppState.SUCCEEDED)
+
+    def shown(view: JobView) -> None:
+        if view.source == "page":
+            login.broken = "it has expired again"
+
+    callbacks = Callbacks(on_silent_page=silent, on_refused_page=refusals.append, on_view=shown)
+    assert run(Watch(scheduler, APP, callbacks)) is not None
+    assert refusals == [
+        "the Kerberos ticket of ann has expired: get a new one by kinit",
+        "it has expired again",
+    ]
+
+
 def test_a_takeover_is_followed_and_no_line_is_lost_or_doubled(received: Received) -> None:
     first, second = PageServer(), PageServer()
     scheduler = Scripted("", status(page_url=first.url, attempt=1))
@@ -337,6 +402,39 @@ def test_a_scheduler_that_stays_away_is_an_error(received: Received) -> None:
     watch = Watch(scheduler, APP, received.callbacks(), unreachable_s=0.3)
     with pytest.raises(SchedulerError, match=f"connection refused.*tony attach {APP}"):
         watch.run(10)
+
+
+class Refusing(Scripted):
+    """It refuses this client, as a cluster does when a ticket has expired."""
+
+    expired: Optional[str] = "the Kerberos ticket has expired: get a new one by kinit"
+
+    def status(self, app_id: str) -> AppStatus:
+        if self.expired:
+            raise LastingRefusal(self.expired)
+        return super().status(app_id)
+
+
+def test_a_refusal_that_lasts_ends_the_watch_and_not_the_job(received: Received) -> None:
+    watch = Watch(Refusing("", status()), APP, received.callbacks(), refused_s=0.3)
+    with pytest.raises(LastingRefusal) as caught:
+        watch.run(10)
+    assert str(caught.value) == (
+        "the Kerberos ticket has expired: get a new one by kinit. This concerns the watch and not"
+        f" the job, which may still run. Resume with: tony attach {APP}"
+    )
+    assert len(received.problems) == 1
+
+
+def test_a_ticket_that_is_just_being_renewed_is_waited_for(received: Received) -> None:
+    scheduler = Refusing("", status())
+
+    def renewed() -> None:
+        scheduler.expired = None
+        scheduler.set(state=AppState.SUCCEEDED)
+
+    watch = Watch(scheduler, APP, received.callbacks(), refused_s=30)
+    assert run(watch, later(0.4, renewed)) is not None
 
 
 def test_no_such_application() -> None:

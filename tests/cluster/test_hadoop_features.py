@@ -15,7 +15,7 @@ from tests.cluster.hadoop.features import GPUS
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.hadoop.web import WebError, call
 from tests.cluster.test_hadoop_base import eventually, submit
-from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.launch import Launch
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
@@ -162,7 +162,7 @@ class TestPlacing:
     def test_a_container_gets_gpus_where_they_are(self, hadoop: GetHadoop) -> None:
         cluster = hadoop(*PLACING)
         conf = SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir))
-        client = RmClient.open(conf, user=User(cluster.user))
+        client = RmClient.open(conf, identity=ClusterIdentity(cluster.user))
         try:  # by RPC: the REST interface drops what is neither memory nor cores
             application = client.new_application().id
             client.submit(

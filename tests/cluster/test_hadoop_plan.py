@@ -11,7 +11,7 @@ from typing import Iterator, List
 
 import pytest
 
-from tests.cluster.hadoop import classes, jars, sandbox
+from tests.cluster.hadoop import classes, jars, kerberos, native, sandbox
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.features import NAMES, complete, make_plan
 from tests.cluster.hadoop.jars import Distribution, SandboxError
@@ -60,7 +60,7 @@ class TestFeatures:
         (tmp_path / "spark" / "bin" / "spark-submit").touch()
         monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
         plan = plan_of(tmp_path, ports, *NAMES)
-        assert list(plan.daemons) == "zk nn0 nn1 rm0 rm1 dn0 nm0 nm1 nm2".split()
+        assert list(plan.daemons) == "kdc zk nn0 nn1 rm0 rm1 dn0 nm0 nm1 nm2".split()
 
     def test_spark_has_to_be_somewhere(
         self, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
@@ -136,6 +136,50 @@ class TestWriting:
         written = {"a": "<&>\"'", "b": "/path with spaces/ü", "c": ""}
         write_site(tmp_path / "site.xml", written)
         assert read_site(tmp_path / "site.xml") == written
+
+
+class TestSecure:
+    def test_a_key_server_starts_first_and_nodes_come_in_two(
+        self, tmp_path: Path, ports: Ports
+    ) -> None:
+        plan = plan_of(tmp_path, ports, "secure", "queues")
+        assert list(plan.daemons) == "kdc nn0 rm0 dn0 nm0 nm1".split()
+        assert f"KRB5_KDC_PROFILE={plan.folder}/kerberos/kdc.conf" in plan.command(
+            plan.daemons["kdc"]
+        )
+        assert plan.site("yarn-site")["yarn.admin.acl"] == "admin,yarn-admin"
+        flag = f"-Djava.security.krb5.conf={plan.folder}/kerberos/krb5.conf"
+        for name in ("nn0", "rm0", "dn0", "nm0", "nm1"):
+            assert flag in plan.command(plan.daemons[name])
+        assert plan.description()["flags"] == [flag]
+
+    @pytest.mark.parametrize(
+        "features, chosen",
+        [((), "authentication,privacy"), (("privacy",), "privacy"), (("integrity",), "integrity")],
+    )
+    def test_a_protection_beside_it_is_the_only_one(
+        self, tmp_path: Path, ports: Ports, features: tuple[str, ...], chosen: str
+    ) -> None:
+        plan = plan_of(tmp_path, ports, "secure", *features)
+        assert plan.site("core-site")["hadoop.rpc.protection"] == chosen
+
+    def test_what_is_missing_is_named_and_nothing_is_left(
+        self, tmp_path: Path, ports: Ports, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        distribution = plan_of(tmp_path, ports).distribution
+        monkeypatch.setattr(kerberos, "find_program", lambda name: name)
+        for _ in range(2):
+            with pytest.raises(SandboxError, match=r"not found: krb5kdc, .*install krb5-kdc"):
+                Hadoop.up(tmp_path / "new", ["secure"], jars=distribution)
+        assert not (tmp_path / "new").exists()
+
+    def test_an_open_cluster_has_no_users(
+        self, tmp_path: Path, ports: Ports, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        plan = plan_of(tmp_path, ports)
+        plan.write()
+        assert sandbox.main(["--folder", str(plan.folder), "env", "--user", "bob"]) == 1
+        assert "only a secure cluster has users" in capsys.readouterr().err
 
 
 class TestPorts:
@@ -301,10 +345,13 @@ class TestArchive:
     ) -> None:
         found = self.distribution(tmp_path)  # this Java cannot even be run
         monkeypatch.setattr(sandbox, "distribution", lambda version: found)
+        monkeypatch.setattr(native.platform, "machine", lambda: "abacus")
         assert sandbox.main(["fetch"]) == 0
         printed = capsys.readouterr()
         assert printed.out == f"{found.folder}\n"
         assert "daemons will start more slowly: " in printed.err
+        assert "no cluster can be secure: " in printed.err
+        assert "this machine is abacus" in printed.err
         assert [path.name for path in tmp_path.iterdir() if "classes" in path.name] == []
 
     def test_it_is_made_once_and_the_one_before_it_goes(

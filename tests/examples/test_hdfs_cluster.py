@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Tuple
 
 import pytest
 
@@ -12,6 +12,8 @@ import tony
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.yarn.jobs import CHECKOUT, Running, Tony
+from tests.cluster.yarn.test_kerberos import callers_tokens
+from tony_core.hadoop.credentials import LOCATION
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.site.endpoints import HDFS_VARIABLE, hdfs_environment
 
@@ -21,11 +23,26 @@ EXAMPLE = CHECKOUT / "examples" / "hdfs"
 
 
 @pytest.fixture
-def cluster(hadoop: GetHadoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hadoop:
+def security() -> Tuple[str, ...]:
+    """What the cluster has of it; tests parametrize that."""
+    return ()
+
+
+@pytest.fixture
+def cluster(
+    hadoop: GetHadoop,
+    security: Tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Hadoop:
     """One whose HDFS the test itself reaches as a program does, with the data set on it."""
-    made = hadoop()
+    made = hadoop(*security)
     monkeypatch.setenv("HADOOP_CONF_DIR", str(made.conf_dir))
     monkeypatch.setenv("TONY_CACHE_DIR", str(tmp_path / "cache"))
+    if security:
+        monkeypatch.setenv("KRB5_CONFIG", made.environment_of(made.user)["KRB5_CONFIG"])
+        callers_tokens(made, tmp_path / "tokens")
+        monkeypatch.setenv(LOCATION, str(tmp_path / "tokens"))
     source = CHECKOUT / "examples" / "data" / "points.csv"
     tony.upload(str(source), f"hdfs:///user/{made.user}/tony-examples/points/points.csv")
     return made
@@ -43,11 +60,19 @@ def result(job: Running, cluster: Hadoop) -> Dict[str, Any]:
     return outcome
 
 
-@pytest.mark.parametrize("scheduler", [pytest.param("local", marks=pytest.mark.nightly), "yarn"])
+@pytest.mark.parametrize(
+    ("scheduler", "security"),
+    [
+        pytest.param("local", (), marks=pytest.mark.nightly, id="local"),
+        pytest.param("yarn", (), id="yarn"),
+        pytest.param("yarn", ("secure",), marks=pytest.mark.nightly, id="secure"),
+    ],
+)
 def test_it_dies_and_goes_on_from_the_newest_checkpoint(
     cluster: Hadoop, tony_on: Callable[..., Tony], scheduler: str
 ) -> None:
     one = tony_on(cluster if scheduler == "yarn" else None)
+    one.env.pop(LOCATION, None)  # the job has its own
     words = []
     if scheduler == "local":
         conf = SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir))

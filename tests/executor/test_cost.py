@@ -28,7 +28,8 @@ HEAVY = {
     "asyncio", "concurrent.futures", "copy", "dataclasses", "datetime", "email", "glob", "hashlib",
     "http", "importlib.util", "inspect", "logging", "pathlib", "random", "runpy", "shutil", "ssl",
     "string", "subprocess", "tempfile", "threading", "traceback", "urllib.parse", "weakref",
-    "tony_core.hadoop", "tony_core.job", "tony_core.files", "tony_core.protocol.resolver",
+    "tony_core.hadoop", "tony_core.job", "tony_core.files.port", "tony_core.files.registry",
+    "tony_core.files.webhdfs.client", "tony_core.protocol.resolver",
     "tony_core.protocol.tls", "tony_core.schedulers.yarn.job_credentials",
     "tony_executor.network.pmi_relay",
 }  # fmt: skip

@@ -19,6 +19,7 @@ from tony_core.files.webhdfs import client
 from tony_core.files.webhdfs.connection import Address, Connection, split_url
 from tony_core.files.webhdfs.namenodes import NameNodeResponse
 from tony_core.files.webhdfs.responses import parse_remote_exception
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 
@@ -159,7 +160,7 @@ class TestHttpOfWebHdfs:
 @pytest.fixture
 def hdfs(raw: Raw) -> Iterator[WebHdfsFileSystem]:
     conf = SiteConfiguration.of({"fs.defaultFS": f"webhdfs://127.0.0.1:{raw.port}"})
-    made = WebHdfsFileSystem(conf, "ann", patience_s=0.2)
+    made = WebHdfsFileSystem(conf, ClusterIdentity("ann"), patience_s=0.2)
     yield made
     made.close()
 
@@ -228,7 +229,7 @@ class TestNameNodes:
     )
     def test_any_answer(self, data: bytes) -> None:
         conf = SiteConfiguration.of({"fs.defaultFS": "webhdfs://127.0.0.1:1"})
-        hdfs = WebHdfsFileSystem(conf, "ann")
+        hdfs = WebHdfsFileSystem(conf, ClusterIdentity("ann"))
         hdfs._place("/")[0]._call = lambda *words, **more: NameNodeResponse(data)  # type: ignore[method-assign]
         calls: List[Callable[[], Any]] = [
             lambda: hdfs.stat("/d"),
@@ -260,7 +261,7 @@ class TestNameNodes:
     def test_a_listing_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(client, "_MOST_LISTED", 10)
         conf = SiteConfiguration.of({"fs.defaultFS": "webhdfs://127.0.0.1:1"})
-        hdfs = WebHdfsFileSystem(conf, "ann")
+        hdfs = WebHdfsFileSystem(conf, ClusterIdentity("ann"))
         count = iter(range(1000))
         hdfs._place("/")[0]._call = lambda *words, **more: NameNodeResponse(  # type: ignore[method-assign]
             page(entry(f"n{next(count):04}"), remaining=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import string
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz, mutations
+from tony_core.files.webhdfs import token_file
 from tony_core.hadoop.credentials import (
     Credentials,
     CredentialsError,
     am_rm_token,
     read_vint,
+    url_string,
     vint,
 )
 from tony_core.hadoop.tokens import Token
@@ -124,3 +127,18 @@ class TestNumbers:
     )
     def test_as_hadoop_writes_them(self, value: int, data: str) -> None:
         assert vint(value).hex() == data
+
+
+class TestText:
+    """A token as WebHDFS takes it."""
+
+    @given(TOKENS)
+    def test_round_trip(self, token: Token) -> None:
+        text = url_string(token)
+        assert not set(text) - set(string.ascii_letters + string.digits + "-_")
+        assert Token(*token_file.parse_url_string(text)[1:]) == token
+
+    @pytest.mark.parametrize("text", ["x", "____", "é", ""])
+    def test_no_token(self, text: str) -> None:
+        with pytest.raises(CredentialsError):
+            token_file.parse_url_string(text)

@@ -11,6 +11,7 @@ from google.protobuf import descriptor_pb2
 
 from tests.cluster.hadoop.jars import VERSIONS, cache_root, distribution
 from tests.hadoop.schema import MESSAGES
+from tony_core.hadoop.hdfs import namenode_client
 from tony_core.hadoop.rpc.protobuf import ENUM, SCALARS, Field
 from tony_core.hadoop.rpc.service import Method
 from tony_core.hadoop.yarn import node_manager, rm_client, rm_master
@@ -31,6 +32,7 @@ _CLASSES = [
             "yarn.proto.ApplicationClientProtocol",
             "yarn.proto.ApplicationMasterProtocol",
             "yarn.proto.ContainerManagementProtocol",
+            "hdfs.protocol.proto.ClientNamenodeProtocolProtos",
         )
     )
 ]
@@ -161,7 +163,7 @@ def test_our_calls_are_theirs(theirs: Tuple[str, Definitions]) -> None:
     _, known = theirs
     found = [
         value
-        for module in (rm_client, rm_master, node_manager)
+        for module in (rm_client, rm_master, node_manager, namenode_client)
         for value in vars(module).values()
         if isinstance(value, Method)
     ]

@@ -749,8 +749,12 @@ def test_keys_for_kerberos_have_a_reason() -> None:
             "tony.application.security.enabled": "true",
         }
     )
-    lines = [line for line in text.splitlines() if "Kerberos is not built yet" in line]
-    assert [line.count("(--conf)") for line in lines] == [1, 2, 1]
+    lines = [line for line in text.splitlines() if line.startswith("of no effect: tony.")]
+    assert [line.count("(--conf)") for line in lines] == [2, 2], text
+    assert "the scheduler local knows no Kerberos" in text
+    assert "the login of the JVM TonY's portal" in text
+    on_yarn = {"tony.scheduler": "yarn", "tony.other.namenodes": "hdfs://a"}
+    assert "tony.other.namenodes" not in warned(on_yarn)  # the scheduler knows the cluster
     for sample in (
         {"tony.keytab.user": "user1", "tony.keytab.location": "/location/to/tony.keytab"},
         {"tony.application.security.enabled": "false"},

@@ -17,6 +17,7 @@ from tests.job.loading import CWD, SAMPLES, load
 from tony_core.job import job as program_job
 from tony_core.job.jsonfile import job_from_json, job_to_json
 from tony_core.job.load import JobArguments, job_from_xml, load_job
+from tony_core.job.mask import mask_settings
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Job, Setting
 from tony_core.job.xmlfile import job_to_xml
@@ -213,3 +214,35 @@ def test_names_of_the_package() -> None:
         assert getattr(package, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         package.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+class TestLogins:
+    """tony.kerberos.principal and tony.kerberos.keytab, from whichever layer."""
+
+    KEYS = {"tony.kerberos.principal": "ann", "tony.kerberos.keytab": "/of/job.keytab"}
+
+    def test_the_command_line_goes_first(self) -> None:
+        arguments = JobArguments(executes="x", conf=self.KEYS, principal="bob", keytab="bob.keytab")
+        found = load_job(arguments, env={}, cwd="/home/bob").job.hadoop
+        assert (found.principal, found.keytab) == ("bob", "/home/bob/bob.keytab")
+
+    def test_the_job_goes_before_the_site(self) -> None:
+        site = dict.fromkeys(self.KEYS, "/of/site")
+        arguments = JobArguments(executes="x", conf=self.KEYS, defaults=site)
+        found = load_job(arguments, env={}, cwd="/").job.hadoop
+        assert (found.principal, found.keytab) == ("ann", "/of/job.keytab")
+
+    @pytest.mark.parametrize("key", KEYS)
+    def test_both_or_none(self, key: str) -> None:
+        with pytest.raises(JobError, match=f"{key}: is set and tony.kerberos.* is not"):
+            load_job(JobArguments(executes="x", conf={key: "x"}), env={}, cwd="/")
+
+    def test_a_keytab_is_a_local_file(self) -> None:
+        conf = {**self.KEYS, "tony.kerberos.keytab": "hdfs://nn/k"}
+        with pytest.raises(JobError, match="hdfs://nn/k is not a file of this machine"):
+            load_job(JobArguments(executes="x", conf=conf), env={}, cwd="/")
+
+    def test_the_path_is_no_secret(self) -> None:
+        job = load_job(JobArguments(executes="x", conf=self.KEYS), env={}, cwd="/").job
+        shown = {item.key: item.value for item in mask_settings(job.settings)}
+        assert shown["tony.kerberos.keytab"] == "/of/job.keytab"

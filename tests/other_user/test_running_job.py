@@ -74,13 +74,18 @@ def peek(pid):
 def limit(pid):
     if libc.prlimit(pid, 7, (ctypes.c_ulong * 2)(3, 3), None) == -1:
         raise OSError(ctypes.get_errno(), "prlimit")
+def read(path):
+    found = open(path, "rb").read(100)
+    if not found:
+        raise ProcessLookupError(path)  # the process is just ending: its files open, and are empty
+    return found
 for pid in argument:
     for name in ("SIGTERM", "SIGKILL", "SIGUSR1", "SIGSTOP", "SIGCONT", "SIGHUP"):
         number = getattr(signal, name)
         attempt("signal", pid, lambda: os.kill(pid, number))
         attempt("signal the group", pid, lambda: os.killpg(os.getpgid(pid), number))
     for name in ("environ", "mem", "maps", "io", "stack", "auxv"):
-        attempt(name, pid, lambda: open(f"/proc/{pid}/{name}", "rb").read(100))
+        attempt(name, pid, lambda: read(f"/proc/{pid}/{name}"))
     attempt("fd", pid, lambda: os.listdir(f"/proc/{pid}/fd"))
     for name in ("cwd", "root", "exe"):
         attempt(name, pid, lambda: os.readlink(f"/proc/{pid}/{name}"))

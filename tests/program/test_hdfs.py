@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Iterator
 
@@ -16,8 +17,11 @@ import tony
 import tony_hdfs
 import tony_hdfs_client
 from tests.program.fakehdfs import FakeHdfs, Refuse
+from tony_core.hadoop.credentials import Credentials, url_string
+from tony_core.hadoop.identity import hdfs_token_service
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.site.endpoints import HDFS_VARIABLE, hdfs_environment
+from tony_core.hadoop.tokens import Token
 
 
 @pytest.fixture(autouse=True)
@@ -338,6 +342,67 @@ class TestWhichFileSystem:
         hdfs, path, _ = tony_hdfs.connect(url)
         assert (hdfs.namenodes, path, hdfs.user) == (nodes, "/x", "ann")
 
+    SECURE: dict = {**HA, "hadoop.security.authentication": "kerberos"}
+
+    @pytest.fixture
+    def secure(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A container of a job on a secure cluster, with two tokens."""
+        conf = SiteConfiguration.of(self.SECURE)
+        text = hdfs_environment(conf, "ann", partial(hdfs_token_service, conf))
+        monkeypatch.setenv(HDFS_VARIABLE, text)
+        monkeypatch.setenv("HADOOP_TOKEN_FILE_LOCATION", str(tmp_path / "tokens"))
+        tokens = {
+            one: Token(one.encode(), b"password", "HDFS_DELEGATION_TOKEN", one)
+            for one in ("ha-hdfs:ns", "127.0.0.1:8020")
+        }
+        Credentials(tokens).write(str(tmp_path / "tokens"))
+        return tmp_path / "tokens"
+
+    @pytest.mark.parametrize(
+        ("url", "service"),
+        [
+            ("hdfs:///x", "ha-hdfs:ns"),
+            ("hdfs://ns/x", "ha-hdfs:ns"),
+            ("webhdfs://h1:9870/x", "ha-hdfs:ns"),
+            ("hdfs://localhost/x", "127.0.0.1:8020"),
+            ("hdfs://localhost:8020/x", "127.0.0.1:8020"),
+        ],
+    )
+    def test_the_token_of_a_file_system(self, url: str, service: str, secure: Path) -> None:
+        hdfs, _, _ = tony_hdfs.connect(url)
+        held = Token(service.encode(), b"password", "HDFS_DELEGATION_TOKEN", service)
+        assert hdfs.identity == ("delegation", url_string(held))
+
+    def test_without_a_token_for_it(self, secure: Path) -> None:
+        with pytest.raises(PermissionError, match=r"tony\.other\.namenodes") as caught:
+            tony_hdfs.connect("hdfs://other.invalid:8020/x")
+        assert caught.value.filename == "hdfs://other.invalid:8020"
+        secure.write_bytes(b"HDTX")
+        with pytest.raises(ValueError, match="does not begin with HDTS"):
+            tony_hdfs.connect("hdfs://ns/x")
+
+    def test_an_open_cluster_is_not_sent_a_token(
+        self, secure: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(HDFS_VARIABLE, hdfs_environment(SiteConfiguration.of(self.HA), "ann"))
+        assert tony_hdfs.connect("hdfs://ns/x")[0].identity == ("user.name", "ann")
+
+    def test_a_secure_site_by_hand(
+        self, secure: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        text = "".join(
+            f"<property><name>{name}</name><value>{value}</value></property>"
+            for name, value in self.SECURE.items()
+        )
+        (tmp_path / "core-site.xml").write_text(f"<configuration>{text}</configuration>")
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        monkeypatch.delenv(HDFS_VARIABLE)
+        held = Token(b"ha-hdfs:ns", b"password", "HDFS_DELEGATION_TOKEN", "ha-hdfs:ns")
+        assert tony_hdfs.connect("hdfs://ns/x")[0].identity == ("delegation", url_string(held))
+        monkeypatch.delenv("HADOOP_TOKEN_FILE_LOCATION")
+        with pytest.raises(PermissionError, match="HADOOP_TOKEN_FILE_LOCATION is not set"):
+            tony_hdfs.connect("hdfs://ns/x")
+
     def test_none_at_all(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
         monkeypatch.delenv(HDFS_VARIABLE, raising=False)
@@ -345,6 +410,18 @@ class TestWhichFileSystem:
             pytest.skip("this machine has a Hadoop configuration")
         with pytest.raises(ValueError, match="set HADOOP_CONF_DIR"):
             tony.dataset("hdfs:///x")
+
+
+@pytest.mark.parametrize("url", ["webhdfs://h2:9870/x", "webhdfs://H2/x"])
+def test_a_web_server_of_the_sites_own_is_its_file_system(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = ["http://h1:9870", "http://h2:9870"]
+    given = {"default_fs": "hdfs://ns", "user": "ann", "namenodes": {"ns": pair}}
+    monkeypatch.setenv("TONY_HDFS", json.dumps(given))
+    assert tony_hdfs_client.connect(url)[0].namenodes == pair
+    assert tony_hdfs_client.connect("webhdfs://h3/x")[0].namenodes == ["http://h3"]
+    assert tony_hdfs_client.connect("swebhdfs://h2:9870/x")[0].namenodes == ["https://h2:9870"]
 
 
 class TestUploads:
@@ -375,3 +452,14 @@ class TestUploads:
         tony.upload(str(tmp_path / "a"), str(tmp_path / "b" / "c"))
         tony.upload(str(tmp_path / "a" / "f"), str(tmp_path / "b" / "f"))
         assert sorted(os.listdir(tmp_path / "b")) == ["c", "f"]
+
+
+def test_the_sites_authorities_are_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = {
+        "fs.defaultFS": "hdfs://nn:8020",
+        "dfs.http.policy": "HTTPS_ONLY",
+        "tony.https.ca-pem": "-----BEGIN CERTIFICATE-----",
+    }
+    monkeypatch.setenv(HDFS_VARIABLE, hdfs_environment(SiteConfiguration.of(conf), "ann"))
+    service = tony_hdfs.connect("hdfs:///x")[0].service
+    assert (service.tls, service.authorities) == (True, "-----BEGIN CERTIFICATE-----")

@@ -80,7 +80,7 @@ def write(self, text):
 
 attempt.Log.write = write
 attempt.Watch = Watch
-attempt.open_scheduler = lambda name: Scheduler()
+attempt.open_for_job = lambda job: Scheduler()
 attempt.prepare = lambda scheduler, job: SimpleNamespace(app_id=APP, warnings=())
 attempt.send = send
 props = {"tony_azkaban.retry": "attach"}

@@ -8,8 +8,11 @@ from typing import Dict
 
 import pytest
 
+from tony_azkaban import users
 from tony_azkaban.site import Site
 from tony_azkaban.users import apply_user, choose_user, explain_error
+from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import user_name
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Job
@@ -93,10 +96,27 @@ def test_refused(props: Dict[str, str], site: Site, message: str) -> None:
     assert os.environ.get("HADOOP_USER_NAME") != who.user
 
 
-def test_a_cluster_with_kerberos_refuses(cluster: Path) -> None:
+def test_a_cluster_with_kerberos_refuses(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def identify(conf: object, env: object) -> ClusterIdentity:
+        return ClusterIdentity("azkaban", tokens=Credentials())
+
     configure(cluster, "kerberos")
-    with pytest.raises(JobError, match=r"user.to.proxy: cannot run as alice: .* Kerberos"):
+    monkeypatch.setattr(users, "cluster_identity", identify)
+    with pytest.raises(JobError, match=r"user.to.proxy: cannot run as alice: .* is azkaban; "):
         apply_user(ON_YARN, choose_user({"user.to.proxy": "alice"}, Site()))
+    _, notes = apply_user(ON_YARN, choose_user({"user.to.proxy": "azkaban"}, Site()))
+    assert notes == []
+    who = choose_user({"user.to.proxy": "alice"}, Site(proxy="ignore"))
+    _, (note,) = apply_user(ON_YARN, who)
+    assert note.startswith("runs as azkaban: ")
+
+
+def test_a_cluster_with_kerberos_and_no_ticket_is_reported_later(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(cluster, "kerberos")
+    monkeypatch.setenv("KRB5CCNAME", "FILE:/nowhere/cache")
+    assert apply_user(ON_YARN, choose_user({"user.to.proxy": "alice"}, Site())) == (ON_YARN, [])
 
 
 def test_the_embedded_scheduler_has_no_other_users() -> None:

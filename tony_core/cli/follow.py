@@ -55,9 +55,8 @@ class Follow:
         self._scheduler = scheduler
         callbacks = presenter.callbacks()
         self._presenter_tick = callbacks.on_tick
-        self._watch = Watch(
-            scheduler, app_id, callbacks._replace(on_tick=self._tick), job=job, history=history
-        )
+        callbacks = callbacks._replace(on_tick=self._tick, on_refused_page=self._note_refused_page)
+        self._watch = Watch(scheduler, app_id, callbacks, job=job, history=history)
 
     def run(self) -> int:
         """Watch until the end; return the exit code."""
@@ -95,6 +94,11 @@ class Follow:
             self._interrupted(len(received))
         if self._presenter_tick is not None:
             self._presenter_tick()
+
+    def _note_refused_page(self, why: str) -> None:
+        self._presenter.show_note(
+            f"tasks and story cannot be shown now, for the job's page cannot be read: {why}"
+        )
 
     def _interrupted(self, times: int) -> None:
         if self._kills is None or times > 1:

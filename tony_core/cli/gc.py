@@ -7,7 +7,14 @@ import argparse
 import time
 from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Tuple
 
-from tony_core.cli.options import add_json, add_scheduler, scheduler_of, seconds, site_value
+from tony_core.cli.options import (
+    add_json,
+    add_scheduler,
+    elsewhere,
+    scheduler_of,
+    seconds,
+    site_value,
+)
 from tony_core.cli.output import line, note, print_json
 from tony_core.client.errors import UsageError
 from tony_core.files.location import is_remote
@@ -74,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({"dry_run": args.dry_run, "removed": removed})
     elif not removed:
         note("nothing to remove")
+        elsewhere(args, scheduler)
     return 0
 
 

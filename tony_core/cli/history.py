@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Iterable, Iterator, Optional, Tuple
 
 from tony_core.cli.describe import show
-from tony_core.cli.options import add_places, count, history_of, scheduler_of
+from tony_core.cli.options import add_places, count, elsewhere, history_of, scheduler_of
 from tony_core.cli.output import duration, line, moment, note, print_json, raw, safe, table
 from tony_core.client.errors import UsageError
 from tony_core.history.reader import read_config
@@ -70,6 +70,8 @@ def _list(args: argparse.Namespace) -> int:
         return 0
     if not shown:
         note(f"no jobs in the history at {root}")
+        if scheduler is not None and not args.history:
+            elsewhere(args, scheduler)
         return 0
     table(
         ("ID", "NAME", "STATE", "USER", "SUBMITTED", "TIME"),

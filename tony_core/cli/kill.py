@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
                 with _note_when_slow(app_id):
                     done = kill(scheduler, app_id, args.reason)
             except SchedulerError as error:
-                note(f"{app_id}: {error}")
+                note(str(error) if app_id in str(error) else f"{app_id}: {error}")
                 rows.append({"app_id": app_id, "state": None, "was_over": False})
                 code = 3
                 continue

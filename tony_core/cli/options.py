@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Iterator, List, NamedTuple, Optional
 
 from tony_core.cli.output import note
-from tony_core.client.errors import NotFound
+from tony_core.client.errors import NotFound, UsageError
 from tony_core.schedulers.port import AppState, AppStatus, Scheduler
 
 _YARN_ID = re.compile(r"application_\d+_\d+")
@@ -40,6 +40,36 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
         " site's tony.scheduler, else local",
     )
 
+    add_login(parser)
+
+
+def add_login(parser: argparse._ActionsContainer) -> None:
+    """Declare ``--principal`` and ``--keytab``; :func:`use_login` reads them."""
+    parser.add_argument(
+        "--principal",
+        metavar="NAME",
+        help="log in as this principal on a cluster with Kerberos, by --keytab; without: the site's"
+        " tony.kerberos.principal, else the user of the ticket cache",
+    )
+    parser.add_argument(
+        "--keytab", metavar="FILE", help="a file of this machine with the principal's keys"
+    )
+
+
+def use_login(args: argparse.Namespace) -> None:
+    """Let this process log in as the options or the site say."""
+    principal = args.principal or site_value("tony.kerberos.principal")
+    keytab = args.keytab or site_value("tony.kerberos.keytab")
+    if bool(principal) != bool(keytab):
+        named, missing = ("--principal", "--keytab") if principal else ("--keytab", "--principal")
+        raise UsageError(f"{named} needs {missing}: a keytab holds the keys of principals")
+    if keytab:
+        from tony_core.client.cluster_login import login_variables
+        from tony_core.job.spec import Hadoop
+
+        found = Hadoop(principal=principal, keytab=os.path.abspath(os.path.expanduser(keytab)))
+        os.environ.update(login_variables(found))
+
 
 def add_places(parser: argparse.ArgumentParser) -> None:
     """Declare where a job is looked up (``--scheduler``, ``--history``), and ``--json``."""
@@ -57,6 +87,7 @@ def scheduler_of(args: argparse.Namespace, app: Optional[str] = None) -> Schedul
     """Open the scheduler that the options, the id or the site name."""
     from tony_core.schedulers import open_scheduler
 
+    use_login(args)
     name: Optional[str] = args.scheduler
     if name is None and app is not None and _YARN_ID.match(app):
         name = "yarn"

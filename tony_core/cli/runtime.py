@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tony_core.cli.options import add_json, site_value
+from tony_core.cli.options import add_json, add_login, site_value, use_login
 from tony_core.cli.output import line, print_json
 from tony_core.client.errors import UsageError
 from tony_core.files.location import masked
@@ -24,12 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help=f"a .tar on the cluster's file system; without: {KEY} of the site's file",
     )
+    add_login(publish)
     add_json(publish)
 
 
 def run(args: argparse.Namespace) -> int:
     from tony_core.bundle.client.staging import publish_runtime
 
+    use_login(args)
     location = args.location or site_value(KEY)
     if not location:
         raise UsageError(f"expected a URL, or {KEY} in the site's file ($TONY_CONF_DIR)")

@@ -8,9 +8,11 @@ job is killed unless detached), 137 killed by another client.
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
 from tony_core.cli.interrupts import Interrupts
+from tony_core.cli.options import add_login, use_login
 from tony_core.cli.output import line, note, print_json, warn
 from tony_core.cli.parser import Parser
 
@@ -56,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--conf", metavar="K=V", action="append", default=[], help="one key (may be repeated)"
     )
     job.add_argument("--scheduler", metavar="NAME", help="local, yarn, or one that is installed")
+    add_login(job)
     mode = parser.add_argument_group("how")
     mode.add_argument("--detach", action="store_true", help="return once it is accepted")
     mode.add_argument(
@@ -72,11 +75,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
+    from tony_core.client.cluster_login import login_variables
     from tony_core.client.submission import load, prepare, send
     from tony_core.schedulers import open_scheduler
 
+    use_login(args)  # the job file may be on the cluster
     loaded = load(job_arguments(args))
     job = loaded.job
+    os.environ.update(login_variables(job.hadoop))  # of a kill in a process of its own, too
     scheduler = open_scheduler(job.scheduler)
     try:
         prepared = prepare(scheduler, job)
@@ -133,6 +139,8 @@ def job_arguments(args: argparse.Namespace) -> JobArguments:
         hdfs_classpath=args.hdfs_classpath,
         sidecar_tensorboard_log_dir=args.sidecar_tensorboard_log_dir,
         scheduler=args.scheduler,
+        principal=args.principal,
+        keytab=args.keytab,
         from_jvm=args.single_dash,
     )
 

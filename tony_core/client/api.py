@@ -16,6 +16,7 @@ import time
 from types import TracebackType
 from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Type, Union
 
+from tony_core.client.cluster_login import job_environment
 from tony_core.client.exit_codes import exit_code_of_state
 from tony_core.client.kill import ALLOWANCE_S, Killed, kill
 from tony_core.client.logs import Line, read_logs
@@ -217,7 +218,9 @@ def submit(
     if isinstance(job, JobArguments):
         loaded = load(job, env=env)
         job, warnings = loaded.job, loaded.warnings
-    client = Client(job.scheduler if scheduler is None else scheduler, env)
+    if scheduler is None:
+        scheduler = job.scheduler
+    client = Client(scheduler, job_environment(job, env))
     callbacks = Callbacks(
         on_application=on_application,
         on_tasks=on_tasks,

@@ -23,3 +23,7 @@ class NotFound(UsageError):
 
 class PageError(ClientError):
     """The job's page does not answer (now); no reason to fail."""
+
+
+class PageRefused(PageError):
+    """The job's page, or the proxy before it, does not admit this reader."""

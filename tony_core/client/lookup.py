@@ -108,7 +108,7 @@ def await_end(
 def _open_page(url: str, scheduler: Scheduler) -> JobPage:
     from tony_core.client.page import JobPage  # and HTTP, mail, TLS: 19 ms, for jobs that run
 
-    return JobPage(url, PAGE_S, scheduler.user)
+    return JobPage(url, PAGE_S, scheduler.web)
 
 
 def page_view(scheduler: Scheduler, status: AppStatus) -> Optional[JobView]:
@@ -354,15 +354,18 @@ def explain_unknown(scheduler: Scheduler, view: JobView, history: Optional[str] 
     """Why nothing is known of the tasks of a job that has begun; empty where something is."""
     if view.source != SCHEDULER or view.state in (AppState.SUBMITTED, AppState.ACCEPTED):
         return ""
-    page = "" if view.state.ended else "its page does not answer, and "
     root = history_root(scheduler, named=history)
     why = explain_unreadable(scheduler, view, history)
     where = (f" at {root}" if root else "") + (f" ({why})" if why else "")
     another = scheduler.user and view.user and view.user != scheduler.user
-    whose = f" (the job is {view.user}'s)" if another else ""
+    whose = ""
+    page = "its page does not answer, and "
+    if another:
+        page = f"its page does not answer, or not {scheduler.user}, and "
+        whose = f" (the job is {view.user}'s, whose tony.yarn.acl.view names its other readers)"
     return (
         f"nothing is known of the tasks of {view.app_id}{whose}:"
-        f" {page}there is no history of it that can be read{where}"
+        f" {'' if view.state.ended else page}there is no history of it that can be read{where}"
     )
 
 

@@ -4,11 +4,13 @@ One connection is kept open and used again. Everything that goes wrong is a :cla
 scheduler is asked first about a job, the page second, and its readers must manage without it. Each
 request renews the client's lease on the job (``tony.client.lease``).
 
-Behind a ResourceManager's proxy three things differ. It drops the headers that it does not know, so
-the User-Agent too says that a client asks. Where the cluster's web pages do not authenticate, a
-request must name its user (``user.name``). And a request never waits at the page: it would hold one
-of the ResourceManager's few threads. So the client pauses, longer while nothing happens. A proxy
-without a job's page behind it answers with a web page of its own, which is not JSON.
+Behind a ResourceManager's proxy four things differ. It drops the headers that it does not know, so
+the User-Agent too says that a client asks. A request authenticates as the cluster wants it
+(:class:`tony_core.hadoop.web.WebAccess`). On a secure cluster the proxy warns everybody but the
+job's owner, by a page of its own, unless a cookie says that they know whose program answers. And a
+request never waits at the page: it would hold one of the ResourceManager's few threads. So the
+client pauses, longer while nothing happens. A proxy without a job's page behind it answers with a
+web page of its own, which is not JSON.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ import socket
 import threading
 from email.message import Message
 from typing import Any, List, Mapping, Optional, Tuple
-from urllib.parse import SplitResult, quote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urljoin, urlsplit
 
-from tony_core.client.errors import PageError
+from tony_core.client.errors import PageError, PageRefused
+from tony_core.hadoop.errors import HadoopError
+from tony_core.hadoop.web import WebAccess, WebConnection, describe_error
 from tony_core.jsontext import read_object
 from tony_core.version import __version__
 
@@ -35,21 +39,28 @@ HEADERS = {
     "User-Agent": f"tony-client/{__version__}",
 }
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0  # between two requests through a proxy
-_PROXY = re.compile(r"/proxy/application_\d+_\d+/")
+_PROXY = re.compile(r"/proxy/(application_\d+_\d+)/")
 
 
 class JobPage:
     """One job's page. Not for several threads, but for :meth:`abort`."""
 
-    def __init__(self, url: str, timeout_s: float = CALL_S, user: str = "") -> None:
+    def __init__(
+        self, url: str, timeout_s: float = CALL_S, access: Optional[WebAccess] = None
+    ) -> None:
+        """``access`` is for a proxy in front of the page; by default as the Hadoop user."""
         self.url = url if url.endswith("/") else url + "/"
         self._timeout_s = timeout_s
-        self._user = user  # named to a proxy; by default the Hadoop user
-        self._connection: Optional[http.client.HTTPConnection] = None
+        self._connection: Optional[WebConnection] = None
         self._where: Tuple[str, str] = ("", "")
         self._aborted = False
         self._gone = threading.Event()  # abort() was called
-        self.proxied = _PROXY.search(self.url) is not None
+        found = _PROXY.search(self.url)
+        self.proxied = found is not None
+        self._fields = {**HEADERS, "Cookie": f"checked_{found[1]}=true"} if found else HEADERS
+        if not self.proxied:
+            access = WebAccess()  # the page itself knows no users
+        self._access = access or WebAccess(_user())
         self._pause_s = FIRST_PAUSE_S
 
     def job(self) -> Mapping[str, Any]:
@@ -105,18 +116,17 @@ class JobPage:
             url = urljoin(self.url, path)
         except ValueError as error:
             raise PageError(f"{self.url} is not the address of a page: {error}") from error
-        if self.proxied:
-            url += f"{'&' if '?' in url else '?'}user.name={quote(self._user or _user())}"
+        query = urlencode(self._access.query(), quote_via=quote)
+        if query:
+            url += f"{'&' if '?' in url else '?'}{query}"
         for _ in range(REDIRECTS + 1):
             status, head, body = self._fetch(urlsplit(url), wait_s)
             location = head.get("Location") or ""
             if status in (301, 302, 303, 307, 308) and location:
-                try:
-                    url = urljoin(url, location)  # a resource manager's proxy
-                    urlsplit(url)
-                except ValueError as error:
-                    raise PageError(f"{url} redirects to an invalid address: {error}") from error
+                url = _follow(url, location)  # a resource manager's proxy
                 continue
+            if status in (401, 403):
+                raise PageRefused(_explain_refusal(url, status, head, body))
             if status != 200:
                 raise PageError(f"{url} answered {status}")
             if "json" not in (head.get("Content-Type") or "json"):
@@ -135,12 +145,9 @@ class JobPage:
             if connection is None or self._aborted:
                 raise PageError(f"reading {self.url} was aborted")
             try:
-                if connection.sock is None:
-                    connection.timeout = self._timeout_s
-                    connection.connect()
-                connection.sock.settimeout(self._timeout_s + wait_s)
-                connection.request("GET", target, headers=HEADERS)
-                response = connection.getresponse()
+                response = connection.request(
+                    "GET", target, self._fields, timeout_s=self._timeout_s + wait_s
+                )
                 body = response.read(MOST_BYTES + 1)
                 if len(body) > MOST_BYTES:
                     raise PageError(f"{url.geturl()} answers more than {MOST_BYTES} bytes")
@@ -148,11 +155,14 @@ class JobPage:
             except PageError:
                 connection.close()
                 raise
+            except HadoopError as error:  # no login, or the proxy has not proved who it is
+                connection.close()
+                raise PageRefused(str(error)) from error
             except (OSError, http.client.HTTPException, ValueError) as error:
                 connection.close()
                 # A kept connection may have been closed meanwhile: try a new one.
                 if fresh or self._aborted or isinstance(error, TimeoutError):
-                    reason = str(error) or type(error).__name__
+                    reason = describe_error(error)
                     raise PageError(f"{url.geturl()} does not answer: {reason}") from error
                 fresh = True
 
@@ -164,13 +174,42 @@ class JobPage:
         self.close()
         if url.scheme not in ("http", "https") or not url.hostname:
             raise PageError(f"{url.geturl()} is not the address of a page")
-        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         try:
-            self._connection = kind(url.hostname, url.port, timeout=self._timeout_s)
-        except (ValueError, http.client.HTTPException) as error:
+            self._connection = WebConnection(
+                url.hostname,
+                url.port,
+                url.scheme == "https",
+                self._access,
+                timeout_s=self._timeout_s,
+                connect_s=self._timeout_s,
+            )
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise PageError(f"{url.geturl()} is not the address of a page: {error}") from error
         self._where = where
         return True
+
+
+def _explain_refusal(url: str, status: int, head: Message, body: bytes) -> str:
+    if status == 401:
+        return (
+            f"{url} answered 401: it asks for a Kerberos ticket (kinit); neither a name nor a"
+            " delegation token (HADOOP_TOKEN_FILE_LOCATION) opens it"
+        )
+    plain = "text/plain" in (head.get("Content-Type") or "")
+    text = " ".join(body[:300].decode("utf-8", "replace").split()) if plain else ""
+    return f"{url} answered {status}" + (f": {text}" if text else "")
+
+
+def _follow(url: str, location: str) -> str:
+    """Where a redirect leads; :class:`PageError` for what is not followed."""
+    try:
+        target = urljoin(url, location)
+        scheme = urlsplit(target).scheme
+    except ValueError as error:
+        raise PageError(f"{url} redirects to an invalid address: {error}") from error
+    if urlsplit(url).scheme == "https" and scheme != "https":
+        raise PageError(f"{url} redirects from https to {scheme}, which is not followed")
+    return target
 
 
 def _user() -> str:

@@ -12,8 +12,9 @@ import time
 from queue import SimpleQueue
 from typing import Any, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from tony_core.client.errors import PageError
+from tony_core.client.errors import PageError, PageRefused
 from tony_core.client.page import LONGEST_PAUSE_S, JobPage
+from tony_core.hadoop.web import WebAccess
 from tony_core.history.layout import StoryKind, event_number
 from tony_core.unexpected_errors import UnexpectedErrors
 
@@ -68,9 +69,10 @@ class PageState(NamedTuple):
 
 
 class PageLost(NamedTuple):
-    """The page stopped answering."""
+    """The page stopped answering, or refuses this reader."""
 
     reason: str
+    refused: bool = False
 
 
 class WakeUp(NamedTuple):
@@ -83,9 +85,14 @@ Update = Union[NewEvents, PageState, PageLost, WakeUp]
 class PageReader:
     """Reads a job's page until :meth:`close`."""
 
-    def __init__(self, inbox: SimpleQueue[Update], poll_s: float = POLL_S, user: str = "") -> None:
+    def __init__(
+        self,
+        inbox: SimpleQueue[Update],
+        poll_s: float = POLL_S,
+        access: Optional[WebAccess] = None,
+    ) -> None:
         self._inbox = inbox
-        self._user = user
+        self._access = access
         self._poll_s = poll_s
         self._changed = threading.Condition()
         self._url: Optional[str] = None
@@ -128,7 +135,7 @@ class PageReader:
                 url = self._url
                 if url is None or self._closed:
                     return
-                page = self._page = JobPage(url, user=self._user)
+                page = self._page = JobPage(url, access=self._access)
             try:
                 self._read(page, interval)
             except Exception as error:
@@ -137,7 +144,7 @@ class PageReader:
                 text = str(error) if known else self.errors.record("reading the job's page")
                 interval.failed()
                 if self._url == url and not self._closed:
-                    self._inbox.put(PageLost(text))
+                    self._inbox.put(PageLost(text, isinstance(error, PageRefused)))
             finally:
                 page.close()
             with self._changed:

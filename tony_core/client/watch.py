@@ -27,6 +27,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Tuple
 from tony_core.client.finalize import finalize
 from tony_core.client.lookup import story_after
 from tony_core.client.merge import from_page, from_status, under_status
+from tony_core.client.outage import REFUSED_S, UNREACHABLE_S, SchedulerOutage
 from tony_core.client.page_reader import (
     NewEvents,
     PageLost,
@@ -38,11 +39,15 @@ from tony_core.client.page_reader import (
 )
 from tony_core.history.layout import StoryKind, event_number
 from tony_core.job.spec import Job
-from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
+from tony_core.schedulers.port import (
+    AppStatus,
+    LastingRefusal,
+    NoSuchApplication,
+    Scheduler,
+    SchedulerError,
+)
 from tony_core.view import HISTORY, JobView, TaskView
 
-#: For how long a scheduler that stopped answering is asked again before that is an error.
-UNREACHABLE_S = 120.0
 TICK_S = 0.25
 ENDING_KINDS = (StoryKind.ENDING, StoryKind.JOB_ENDED)
 #: For how long the scheduler is asked often after the page announced the job's end.
@@ -66,6 +71,7 @@ class Callbacks(NamedTuple):
     on_unreachable: Optional[Callable[[str], None]] = None  # the scheduler, for now
     #: The page of the job did not answer just now, and why; each time.
     on_silent_page: Optional[Callable[[str], None]] = None
+    on_refused_page: Optional[Callable[[str], None]] = None  # once: the page is not for this user
     on_tick: Optional[Callable[[], None]] = None  # several times a second, for a display
 
 
@@ -81,6 +87,7 @@ class Watch:
         job: Optional[Job] = None,
         history: Optional[str] = None,
         unreachable_s: float = UNREACHABLE_S,
+        refused_s: float = REFUSED_S,
     ) -> None:
         self.app_id = app_id
         self.view: Optional[JobView] = None  # the newest
@@ -88,11 +95,12 @@ class Watch:
         self._callbacks = callbacks
         self._job = job
         self._history = history
-        self._unreachable_s = unreachable_s
+        self._outage = SchedulerOutage(unreachable_s, refused_s)
         self._inbox: SimpleQueue[Update] = SimpleQueue()
         self._status: Optional[AppStatus] = None
         self._stopped = False
         self._eager_until = 0.0
+        self._page_refused = False
         self._story_complete = False  # to its last line
         self._final_state: Optional[PageState] = None  # what the page showed after that
 
@@ -108,7 +116,7 @@ class Watch:
     def run(self, timeout_s: Optional[float] = None) -> Optional[JobView]:
         """Watch to the end; ``None`` when stopped, or the time was over, before that."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        reader = PageReader(self._inbox, user=self._scheduler.user)
+        reader = PageReader(self._inbox, access=self._scheduler.web)
         try:
             status = self._watch(reader, deadline)
         finally:
@@ -135,7 +143,6 @@ class Watch:
 
     def _watch(self, reader: PageReader, deadline: Optional[float]) -> Optional[AppStatus]:
         interval = PollInterval()
-        unreachable_since: Optional[float] = None
         next_look = 0.0
         while not self._stopped:
             now = time.monotonic()
@@ -147,10 +154,10 @@ class Watch:
                 except NoSuchApplication:
                     raise
                 except SchedulerError as error:
-                    unreachable_since = self._note_unreachable(unreachable_since, now, error)
+                    self._bear(error, now)
                     interval.failed()
                 else:
-                    unreachable_since = None
+                    self._outage.answered()
                     interval.answered(time.monotonic() - now)
                     self._take_status(status, reader)
                     if status.state.ended:
@@ -163,17 +170,22 @@ class Watch:
                 self._callbacks.on_tick()
         return None
 
-    def _note_unreachable(self, since: Optional[float], now: float, error: SchedulerError) -> float:
-        if since is None:
-            if self._callbacks.on_unreachable is not None:
-                self._callbacks.on_unreachable(str(error))
-            return now
-        if now - since >= self._unreachable_s:
-            raise SchedulerError(
-                f"the scheduler has not answered for {now - since:.0f} s: {error}; the job may"
-                f" still run. Resume with: tony attach {self.app_id}"
+    def _bear(self, error: SchedulerError, asked: float) -> None:
+        """Report that the scheduler gives no answer, or end the watch when that has lasted."""
+        failure = self._outage.failed(error, asked)
+        if failure.is_first and self._callbacks.on_unreachable is not None:
+            self._callbacks.on_unreachable(str(error))
+        if not failure.has_expired:
+            return
+        if isinstance(error, LastingRefusal):
+            raise LastingRefusal(
+                f"{error}. This concerns the watch and not the job, which may still run. Resume"
+                f" with: tony attach {self.app_id}"
             ) from error
-        return since
+        raise SchedulerError(
+            f"the scheduler has not answered for {failure.seconds:.0f} s: {error}; the job may"
+            f" still run. Resume with: tony attach {self.app_id}"
+        ) from error
 
     def _take_status(self, status: AppStatus, reader: PageReader) -> None:
         changed = status != self._status
@@ -197,6 +209,8 @@ class Watch:
             update = self._inbox.get(timeout=max(0.0, until - time.monotonic()))
         except Empty:
             return False
+        if not isinstance(update, PageLost):
+            self._page_refused = False  # a ticket that ends once more is worth another line
         if isinstance(update, NewEvents):
             ending = self._pass_on(update)
             if ending:
@@ -207,6 +221,10 @@ class Watch:
             self._publish(from_page(update.job, update.tasks, self._status, app_id=self.app_id))
             return False
         if isinstance(update, PageLost):
+            if update.refused and not self._page_refused:
+                self._page_refused = True
+                if self._callbacks.on_refused_page is not None:
+                    self._callbacks.on_refused_page(update.reason)
             if self._callbacks.on_silent_page is not None:
                 self._callbacks.on_silent_page(update.reason)
             return True

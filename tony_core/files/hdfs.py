@@ -3,7 +3,7 @@
 Locations are URLs, their paths percent-encoded where need be. ``hdfs:///x`` is on the file
 system of ``fs.defaultFS``, as is a plain ``/x``, in which nothing is encoded. An authority is a
 nameservice of the site's configuration, or a NameNode: for ``hdfs`` by its RPC port, for the
-others by its HTTP port.
+others by its HTTP port. The web server of one of the site's own NameNodes is that file system.
 
 A file is written under a hidden name of its own in the same folder (``.put-...``) and renamed over
 its target, which HDFS does atomically, so that a reader sees the old file or the new one.
@@ -20,46 +20,68 @@ import errno
 import os
 import posixpath
 import threading
+import time
 from contextlib import contextmanager
-from typing import BinaryIO, Callable, Dict, Iterator, List, NoReturn, Optional, Tuple, cast
+from functools import partial
+from typing import (
+    TYPE_CHECKING,
+    BinaryIO,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NoReturn,
+    Optional,
+    Tuple,
+    cast,
+)
 from urllib.parse import unquote
 
 from tony_core.files.location import join, masked, scheme_of
 from tony_core.files.port import FileSystem, Stat, UnsupportedLocation, wait_limit
 from tony_core.files.webhdfs.client import WebHdfs
-from tony_core.files.webhdfs.connection import Address
+from tony_core.files.webhdfs.connection import Address, ConnectionBroken
 from tony_core.files.webhdfs.datanodes import FileUpload
 from tony_core.files.webhdfs.namenodes import RETRY_S, RetryLimits, Service
 from tony_core.files.webhdfs.responses import FileStatus
-from tony_core.hadoop.errors import ConfigurationError
+from tony_core.hadoop.credentials import url_string
+from tony_core.hadoop.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    HadoopError,
+    Unreachable,
+)
+from tony_core.hadoop.identity import ClusterIdentity, cluster_identity, hdfs_token_service
 from tony_core.hadoop.site import endpoints
-from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
+from tony_core.hadoop.site.certificates import read_authorities
+from tony_core.hadoop.site.configuration import SiteConfiguration
+
+if TYPE_CHECKING:
+    from tony_core.hadoop.kerberos.login import Login
+
+TOKEN_S = 3600.0
+"""How long a token is used that a login has obtained; NameNodes let them live for a day."""
 
 
 class WebHdfsFileSystem(FileSystem):
-    """All file systems that one site's configuration knows, as one user. Any thread may use it.
-
-    ``delegation`` is a delegation token (as WebHDFS writes it) to send in place of the name.
-    """
+    """All file systems that one site's configuration knows, as one user. Any thread may use it."""
 
     scheme = "hdfs"
 
     def __init__(
         self,
         conf: SiteConfiguration,
-        user: str,
+        identity: ClusterIdentity,
         *,
-        delegation: str = "",
         patience_s: float = RETRY_S,
     ) -> None:
-        self.user = user
+        self.user = identity.user
         self._conf = conf
-        self._delegation = delegation
+        self._identity = identity
         self._patience = RetryLimits(patience_s)
         self._known: Dict[str, WebHdfs] = {}
         self._lock = threading.Lock()
-        if not delegation:
-            endpoints.refuse_kerberos(conf)
 
     def close(self) -> None:
         for hdfs in list(self._known.values()):
@@ -168,31 +190,95 @@ class WebHdfsFileSystem(FileSystem):
             hdfs = self._known.get(base)
             if hdfs is None:
                 try:
-                    web = endpoints.name_service(self._conf, base or None).web
+                    hdfs = self._find(base)
                 except ConfigurationError as error:
                     raise UnsupportedLocation(
                         errno.EPROTONOSUPPORT, str(error), masked(location)
                     ) from None
-                addresses = tuple(Address(one.host, one.port) for one in web.addresses)
-                service = Service(addresses, web.tls, web.service, web.note)
-                # Of several ways to write one file system: rename has to know that it is one.
-                same = [
-                    one
-                    for one in self._known.values()
-                    if (one.service.addresses, one.service.tls) == (addresses, web.tls)
-                ]
-                hdfs = same[0] if same else self._connect(service)
                 self._known[base] = hdfs
         return hdfs, path
 
-    def _connect(self, service: Service) -> WebHdfs:
+    def _find(self, base: str) -> WebHdfs:
+        """The file system of a URL; one object for all the ways to write it."""
+        found = endpoints.name_service(self._conf, base or None)
+        web = found.web
+        addresses = tuple(Address(one.host, one.port) for one in web.addresses)
+        # Rename has to know that two locations are on one file system.
+        for known in self._known.values():
+            if (known.service.addresses, known.service.tls) == (addresses, web.tls):
+                return known
+        authorities = read_authorities(self._conf) if web.tls else ""
+        service = Service(addresses, web.tls, web.service, web.note, authorities)
+        return self._connect(service, found)
+
+    def _connect(self, service: Service, found: endpoints.NameService) -> WebHdfs:
+        delegation, negotiate, obtain = "", None, None
+        login, tokens = self._identity.login, self._identity.tokens
+        knows_rpc = bool(found.rpc.addresses)  # a web server of another site's names none
+        negotiates = endpoints.web_authentication(self._conf) == "kerberos"
+        if login is not None and knows_rpc and not negotiates:
+            obtain = _ObtainedToken(self._conf, self._identity, found).text
+        elif login is not None:
+            negotiate = partial(_Handshake, login)
+        elif tokens is not None:
+            token = self._identity.token(hdfs_token_service(self._conf, found), found.name)
+            delegation = url_string(token)
         return WebHdfs(
             service,
             self.user,
-            delegation=self._delegation,
+            delegation=delegation,
             limits=self._patience,
             limit_s=wait_limit.get,
+            negotiate=negotiate,
+            obtain=obtain,
         )
+
+
+class _ObtainedToken:
+    """A login's own delegation token, by the NameNode's RPC, for web servers without SPNEGO."""
+
+    def __init__(
+        self, conf: SiteConfiguration, identity: ClusterIdentity, found: endpoints.NameService
+    ) -> None:
+        self._conf = conf
+        self._identity = identity
+        self._found = found
+        self._lock = threading.Lock()
+        self._text = ""
+        self._until = 0.0
+
+    def text(self) -> str:
+        """The token as WebHDFS takes it; raises :class:`HadoopError`."""
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._text = self._obtain()
+                self._until = time.monotonic() + TOKEN_S
+            return self._text
+
+    def _obtain(self) -> str:
+        from tony_core.hadoop.hdfs.namenode_client import obtain_token
+
+        token = obtain_token(self._conf, self._identity, self._found, self._identity.user)
+        return url_string(token)
+
+
+class _Handshake:
+    """A connection's SPNEGO. To the client of WebHDFS a stranger is a server that is out of reach:
+    the other one of a pair may serve."""
+
+    def __init__(self, login: Login, host: str) -> None:
+        from tony_core.hadoop.kerberos.spnego import Negotiation
+
+        self._negotiation = Negotiation(login, host)
+
+    def fields(self) -> Dict[str, str]:
+        return self._negotiation.fields()
+
+    def check(self, status: int, headers: Mapping[str, str]) -> bool:
+        try:
+            return self._negotiation.check(status, headers)
+        except AuthenticationError as error:
+            raise ConnectionBroken(str(error)) from None
 
 
 @contextmanager
@@ -204,6 +290,9 @@ def _locations(paths: Dict[str, str]) -> Iterator[None]:
         if error.filename in paths:
             error.filename = masked(paths[error.filename])
         raise
+    except HadoopError as error:  # no login, or a server that has not proved who it is
+        code = errno.EHOSTUNREACH if isinstance(error, Unreachable) else errno.EACCES
+        raise OSError(code, str(error), masked(next(iter(paths.values())))) from None
 
 
 def _stat(location: str, found: FileStatus) -> Stat:
@@ -219,16 +308,17 @@ def of_site() -> WebHdfsFileSystem:
                 "HDFS is reached by the cluster's configuration, and there is none: set "
                 f"HADOOP_CONF_DIR to the folder of core-site.xml. {conf.where()}"
             )
-        return WebHdfsFileSystem(conf, user_name())
-    except ConfigurationError as error:
+        return WebHdfsFileSystem(conf, cluster_identity(conf))
+    except HadoopError as error:
         raise UnsupportedLocation(errno.EPROTONOSUPPORT, str(error), "hdfs://") from None
 
 
 def by_address() -> WebHdfsFileSystem:
     """The file systems of locations that name their server; no site configuration is needed."""
     try:
-        return WebHdfsFileSystem(SiteConfiguration.load(), user_name())
-    except ConfigurationError as error:
+        conf = SiteConfiguration.load()
+        return WebHdfsFileSystem(conf, cluster_identity(conf))
+    except HadoopError as error:
         raise UnsupportedLocation(errno.EPROTONOSUPPORT, str(error), "webhdfs://") from None
 
 

@@ -50,6 +50,23 @@ class AuthenticationError(Unreachable):
     """
 
 
+class CredentialRefused(AuthenticationError):
+    """The server refuses a token or a ticket, and will again.
+
+    Each server of a pair is asked once; waiting does not help.
+    """
+
+
+class LoginError(HadoopError):
+    """This process has no valid credential of Kerberos; the text says why, and what to do."""
+
+
+class KdcUnreachable(Unreachable):
+    """No KDC of the realm answers; it may later. Another server of Hadoop cannot help."""
+
+    remedy = Remedy.NONE
+
+
 class Closed(HadoopError):
     """The connection was closed on this side during a call."""
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
+from tony_core.files.webhdfs.token_file import AM_RM as AM_RM
+from tony_core.files.webhdfs.token_file import HDFS_DELEGATION as HDFS_DELEGATION
 from tony_core.hadoop.rpc import messages
 from tony_core.hadoop.yarn.ids import AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.messages import yarn
 
-AM_RM = "YARN_AM_RM_TOKEN"
 NM = "NMToken"
 CONTAINER = "ContainerToken"
+LOCALIZER = "Localizer"
+RM_DELEGATION = "RM_DELEGATION_TOKEN"
 
 
 class Token(NamedTuple):
-    """A token of Hadoop; its repr shows neither identifier nor password."""
+    """A token of Hadoop; its repr and text show neither identifier nor password."""
 
     identifier: bytes
     password: bytes
@@ -27,6 +30,9 @@ class Token(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Token(kind={self.kind!r}, service={self.service!r})"
+
+    def __str__(self) -> str:
+        return f"{self.kind} for {self.service}"
 
     @classmethod
     def from_message(cls, message: messages.Token) -> Token:

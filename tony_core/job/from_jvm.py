@@ -17,12 +17,16 @@ from tony_core.job.xmlfile import Entry
 
 PAGE = "docs/from-jvm-tony.md"
 _SECURITY = "tony.application.security.enabled"
+_PORTAL = (
+    "they are the login of the JVM TonY's portal, and there is no portal; a job logs in by"
+    " tony.kerberos.principal and tony.kerberos.keytab"
+)
+_ON_CLUSTERS = "the scheduler {scheduler} knows no Kerberos"
 _KERBEROS = {
-    _SECURITY: "Kerberos is not built yet; whether the cluster asks for it, its core-site.xml says,"
-    " and then the job is refused",
-    "tony.keytab.user": "Kerberos is not built yet, and there is no portal to log in",
-    "tony.keytab.location": "Kerberos is not built yet, and there is no portal to log in",
-    "tony.other.namenodes": "Kerberos is not built yet, and without it no tokens are needed",
+    _SECURITY: _ON_CLUSTERS,
+    "tony.keytab.user": _PORTAL,
+    "tony.keytab.location": _PORTAL,
+    "tony.other.namenodes": _ON_CLUSTERS,
 }
 
 
@@ -117,13 +121,16 @@ def _warning(entry: Entry, message: str) -> Problem:
     return Problem(message, entry.key, entry.source, entry.line, Severity.WARNING)
 
 
-def check_kerberos_keys(settings: Settings) -> List[Problem]:
-    """Warn of keys for a secure cluster, which have no effect yet; once for each reason."""
+def check_kerberos_keys(job: Job, settings: Settings) -> List[Problem]:
+    """Warn of keys for a secure cluster that have no effect; once for each reason."""
     where: Dict[str, List[str]] = {}
     for key, reason in _KERBEROS.items():
         entry = settings.entry(key)
         if entry is None or (key == _SECURITY and entry.text.strip().lower() == "false"):
             continue
+        if reason is _ON_CLUSTERS and job.scheduler != "local":
+            continue  # its scheduler compares them with the cluster
+        reason = reason.format(scheduler=job.scheduler)
         where.setdefault(reason, []).append(f"{key} ({entry.where})")
     return [
         Problem(f"of no effect: {', '.join(keys)}: {reason}", severity=Severity.WARNING)

@@ -40,6 +40,8 @@ class JobArguments(NamedTuple):
     hdfs_classpath: Optional[str] = None
     sidecar_tensorboard_log_dir: Optional[str] = None
     scheduler: Optional[str] = None
+    principal: Optional[str] = None  # to log in as, by the keytab
+    keytab: Optional[str] = None
     extra: Mapping[str, str] = {}  # keys of an operator or job type
     cwd: Optional[str] = None  # what relative paths stand in; else the process's own folder
     defaults: Mapping[str, str] = {}  # keys below the job file: a site's
@@ -100,7 +102,7 @@ def load_job(
     settings = Settings(expanded, problems, cwd, site, arguments.defaults_from)
     job = build_job(settings, user)
     problems.extend(validate(job, settings, frameworks, needs_command))
-    problems.extend(from_jvm.check_kerberos_keys(settings))
+    problems.extend(from_jvm.check_kerberos_keys(job, settings))
     if jvm:
         problems.extend(from_jvm.check_defaults(job, settings))
         problems.extend(from_jvm.check_meanings(job, settings))
@@ -280,6 +282,8 @@ def _argument_entries(arguments: JobArguments, problems: List[Problem]) -> List[
             arguments.sidecar_tensorboard_log_dir,
         ),
         ("--scheduler", "tony.scheduler", arguments.scheduler),
+        ("--principal", "tony.kerberos.principal", arguments.principal),
+        ("--keytab", "tony.kerberos.keytab", arguments.keytab),
     ):
         if text:
             entries.append(Entry(key, text, word))

@@ -225,7 +225,9 @@ class Hadoop(NamedTuple):
     mapred_conf: Optional[str] = None
     rm_retries: int = 3
     security: Optional[bool] = None  # None: as the cluster's core-site says
-    keytab_user: Optional[str] = None
+    principal: Optional[str] = None  # whom the client logs in as; None: the user's ticket
+    keytab: Optional[str] = None  # by this file
+    keytab_user: Optional[str] = None  # of the JVM TonY's portal
     keytab_location: Optional[str] = None
     namenodes: Tuple[str, ...] = ()  # others to get tokens for
 

@@ -58,6 +58,7 @@ def validate(
     problems += _docker_roles(job, settings)
     problems += _urls(job, settings)
     problems += _times(job)
+    problems += _login(job)
     lost = any((problem.key or "").endswith(".instances") for problem in settings.problems)
     if frameworks is not None:
         found = _framework(job, frameworks)
@@ -190,6 +191,17 @@ def _urls(job: Job, settings: Settings) -> List[Problem]:
         message = bad_url(url) or f"{url!r} is not an http or https URL"
         problems.append(problem_at(job, "tony.portal.url", message))
     return problems
+
+
+def _login(job: Job) -> List[Problem]:
+    """A principal and a keytab go together, and the keytab is a file of this machine."""
+    principal, keytab = "tony.kerberos.principal", "tony.kerberos.keytab"
+    if bool(job.hadoop.principal) != bool(job.hadoop.keytab):
+        named, missing = (principal, keytab) if job.hadoop.principal else (keytab, principal)
+        return [problem_at(job, named, f"is set and {missing} is not: set both, or neither")]
+    if job.hadoop.keytab and is_remote(job.hadoop.keytab):
+        return [problem_at(job, keytab, f"{job.hadoop.keytab} is not a file of this machine")]
+    return []
 
 
 def bad_url(text: str) -> str:

@@ -26,6 +26,8 @@ def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is no number here")
 
 
+# Made once: json.loads with an argument makes a decoder for each message.
+_DECODER = json.JSONDecoder(parse_constant=_refuse)
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
@@ -52,7 +54,7 @@ def encode(message: Message, raw: Mapping[str, bytes] = {}) -> bytes:
 def decode(payload: bytes) -> Message:
     """The message in these bytes; raises :class:`ProtocolError`."""
     try:
-        decoded = json.loads(payload.decode("utf-8"), parse_constant=_refuse)
+        decoded = _DECODER.decode(payload.decode("utf-8"))
     except RecursionError:
         raise ProtocolError("a message is nested too deeply") from None
     except ValueError as error:

@@ -209,6 +209,10 @@ class WebProxy(NamedTuple):
     static_user: str = ""
     #: Who besides the owner may look: ``user,user group,group`` as Hadoop writes it, or ``*``.
     view_acl: str = ""
+    #: On a cluster with Kerberos, the names that the web servers give to users whom they do not
+    #: authenticate; ``*`` where they believe any name. These users, and those without a name, may
+    #: not look, whatever the list says. Empty on an open cluster.
+    unauthenticated: Tuple[str, ...] = ()
 
 
 class MasterContext(NamedTuple):

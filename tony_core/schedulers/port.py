@@ -30,6 +30,7 @@ from typing import (
 
 if TYPE_CHECKING:  # a client that only asks for a status needs none of a job's records
     from tony_core.files.artifact import Artifact
+    from tony_core.hadoop.web import WebAccess
     from tony_core.job.spec import Job
 
 
@@ -185,6 +186,11 @@ class Scheduler(ABC):
             return f"{self.staging_root(job)}/history"
         except SchedulerError:
             return None
+
+    @property
+    def web(self) -> Optional[WebAccess]:
+        """Who we are to the web servers in front of jobs' pages; None: pages are asked directly."""
+        return None
 
     @property
     def log_reader(self) -> LogReader:

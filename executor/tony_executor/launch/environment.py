@@ -27,8 +27,9 @@ _BASE_PREFIXES = ("LC_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "HADOOP_", "YARN_"
 PRIVATE = {
     "TONY_SECRET_FILE", "TONY_SUCCESSOR", "TONY_MASTER_FILE", "TONY_LOG_DIR", "TONY_NODE",
     "TONY_CONTAINER_ID", "TONY_APP_ID", "TONY_SHIM",
-    "TONY_GPU_LOCKS",
+    "TONY_GPU_LOCKS", "TONY_TOKEN_FILE",
 }  # fmt: skip
+_TOKENS = "HADOOP_TOKEN_FILE_LOCATION"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -40,6 +41,11 @@ def base_environment(container: Mapping[str, str]) -> Dict[str, str]:
         if (name in _BASE or name.startswith(_BASE_PREFIXES)) and name not in PRIVATE
     }
     kept.setdefault("PATH", _PATH)
+    if "TONY_TOKEN_FILE" in container:
+        # A container's credentials also hold its secrets; a program gets its tokens only.
+        kept.pop(_TOKENS, None)
+        if container["TONY_TOKEN_FILE"]:
+            kept[_TOKENS] = container["TONY_TOKEN_FILE"]
     return kept
 
 

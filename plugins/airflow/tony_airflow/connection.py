@@ -16,11 +16,13 @@ import re
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from tony_core.client.cluster_login import login_variables
 from tony_core.client.errors import UsageError
 from tony_core.hadoop.site.configuration import GIVEN
 from tony_core.hadoop.site.endpoints import RM_CLIENT_PORT, RM_SCHEDULER_PORT, RM_WEB_PORT
 from tony_core.job.mask import mask_value
 from tony_core.job.problems import did_you_mean
+from tony_core.job.spec import Hadoop
 from tony_core.schedulers.local.home import home_root
 
 CONN_TYPE = "tony"
@@ -109,6 +111,8 @@ class Site(NamedTuple):
             for name in _FOLDERS:
                 env.pop(name, None)
             env["HADOOP_CONF_DIR"] = env["YARN_CONF_DIR"] = self.hadoop_conf_dir
+        principal, keytab = map(self.conf.get, ("tony.kerberos.principal", "tony.kerberos.keytab"))
+        env.update(login_variables(Hadoop(principal=principal, keytab=keytab)))
         given = self._properties()
         if given:
             # With addresses and without a folder, the files on this machine are another site's.

@@ -15,6 +15,7 @@ from tony_azkaban.job_properties import translate_problem
 from tony_azkaban.log import Log, lines_wanted
 from tony_azkaban.site import Site
 from tony_core.cli.interrupts import Interrupts
+from tony_core.client.cluster_login import open_for_job
 from tony_core.client.exit_codes import ExitCode, exit_code_of_state
 from tony_core.client.lookup import history_root
 from tony_core.client.submission import prepare, send
@@ -22,7 +23,6 @@ from tony_core.client.tails import Tails, read_tails
 from tony_core.client.watch import Watch
 from tony_core.job.mask import job_secrets
 from tony_core.job.spec import Job
-from tony_core.schedulers import open_scheduler
 from tony_core.schedulers.port import Scheduler, SchedulerError
 from tony_core.view import JobView
 
@@ -49,7 +49,7 @@ class Attempt:
 
     def run(self, notes: List[str]) -> int:
         """Run the application; the exit code. ``notes`` are warnings for the log."""
-        scheduler = open_scheduler(self._job.scheduler)
+        scheduler = open_for_job(self._job)
         try:
             log = Log(scheduler.log_reader.urls_outlive_job)
             cancellation = self._find_predecessor(scheduler, log)
@@ -87,8 +87,8 @@ class Attempt:
         return self._watch(scheduler, log, notes, cancellation)
 
     def _cancellation(self, app_id: str) -> Cancellation:
-        name = self._job.scheduler
-        return Cancellation(lambda: open_scheduler(name), name, app_id, self._site.cancel_s)
+        job = self._job
+        return Cancellation(lambda: open_for_job(job), job.scheduler, app_id, self._site.cancel_s)
 
     # ------------------------------------------------------------------ to the end
 

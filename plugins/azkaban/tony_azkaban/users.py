@@ -2,8 +2,8 @@
 
 A cluster with simple authentication believes the user name that a client gives; the administrator
 decides whether a job may give one (``user.to.proxy=honour|ignore|refuse`` in ``site.properties``).
-``env.HADOOP_USER_NAME`` is another name for the same. On a cluster with Kerberos another user needs
-a ticket of their own, and the job is refused until that is built.
+``env.HADOOP_USER_NAME`` is another name for the same. On a cluster with Kerberos a job runs as the
+user of this process's keytab, tokens or ticket; a job that names another one is refused.
 
 Servers of 3.x set ``user.to.proxy`` in every job, to the user who submitted the flow. Where that
 changes nothing, the log says nothing.
@@ -16,8 +16,10 @@ import re
 from typing import List, Mapping, NamedTuple, Tuple
 
 from tony_azkaban.execution import USER
-from tony_azkaban.site import HONOUR, IGNORE, REFUSE, Site
-from tony_core.hadoop.errors import ConfigurationError
+from tony_azkaban.site import FILE, HONOUR, IGNORE, REFUSE, Site
+from tony_core.client.cluster_login import login_variables
+from tony_core.hadoop.errors import HadoopError
+from tony_core.hadoop.identity import ClusterIdentity, cluster_identity
 from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
 from tony_core.job.problems import JobError, Problem
 from tony_core.job.spec import Job
@@ -80,14 +82,20 @@ def apply_user(job: Job, proxy: ProxyUser) -> Tuple[Job, List[str]]:
         return job, [] if proxy.by_server else [note]
     if proxy.problem:
         raise JobError([Problem(proxy.problem, proxy.key)])
+    try:
+        who = _find_identity(job)
+    except HadoopError:
+        return job, []  # opening the cluster reports what is wrong
+    own = who.user if who.is_secure else proxy.own
     if not proxy.honoured:
-        note = f"runs as {proxy.own}: this server ignores {proxy.key}={proxy.user}"
+        note = f"runs as {own}: this server ignores {proxy.key}={proxy.user}"
         return job, [] if proxy.by_server else [note]
-    wanted = _authentication()
-    if wanted not in ("", "simple"):
+    if who.is_secure and who.user != proxy.user:
         message = (
-            f"cannot run as {proxy.user}: the cluster wants {wanted.capitalize()}, and for that"
-            " another user needs a ticket or a token, which is not built yet"
+            f"cannot run as {proxy.user}: the cluster asks for Kerberos, where this server is"
+            f" {who.user}; give the job tokens of {proxy.user} (HADOOP_TOKEN_FILE_LOCATION) or a"
+            f" keytab (tony.kerberos.keytab), or set user.to.proxy=ignore in {FILE} to run all jobs"
+            f" as {who.user}"
         )
         raise JobError([Problem(message, proxy.key)])
     return job.replace(user=proxy.user), []
@@ -99,9 +107,6 @@ def explain_error(proxy: ProxyUser, error: BaseException) -> str:
     return f"the job runs as {proxy.user}: {proxy.key}" if proxy.honoured and named else ""
 
 
-def _authentication() -> str:
-    try:
-        conf = SiteConfiguration.load(os.environ)
-    except ConfigurationError:
-        return ""  # opening the cluster reports what is wrong with it
-    return conf.text("hadoop.security.authentication").lower()
+def _find_identity(job: Job) -> ClusterIdentity:
+    env = {**os.environ, **login_variables(job.hadoop)}
+    return cluster_identity(SiteConfiguration.load(env), env)

@@ -22,6 +22,7 @@ from tony_core.bundle.remote.store import RemoteStore
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact, Kind
 from tony_core.files.hdfs import WebHdfsFileSystem
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.job.spec import Job
 
@@ -50,7 +51,7 @@ def root(hadoop: GetHadoop) -> str:
 def as_user(cluster: Hadoop, user: str) -> WebHdfsFileSystem:
     """From now on HDFS is asked as that user."""
     conf = SiteConfiguration.load({"HADOOP_CONF_DIR": str(cluster.conf_dir)})
-    files = WebHdfsFileSystem(conf, user)
+    files = WebHdfsFileSystem(conf, ClusterIdentity(user))
     registry.register("hdfs", lambda: files)
     return files
 

@@ -15,6 +15,7 @@ from typing import (
     Dict,
     List,
     Mapping,
+    Optional,
     Sequence,
     Tuple,
     Union,
@@ -38,6 +39,7 @@ from tony_core.client.workflow.poller import (
     Subscription,
     Update,
 )
+from tony_core.hadoop.web import WebAccess
 from tony_core.schedulers.port import (
     AppState,
     AppStatus,
@@ -59,8 +61,6 @@ def status(app_id: str, state: AppState = AppState.RUNNING, page: str = "") -> A
 class Source:
     """Asks a cluster in a thread, as an adapter's hook does."""
 
-    user = ""
-
     def __init__(self, cluster: Any) -> None:
         self._cluster = cluster
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="source")
@@ -76,6 +76,9 @@ class Source:
     async def a_list(self) -> List[AppStatus]:
         found: List[AppStatus] = await self._call(self._cluster.list)
         return found
+
+    def web(self) -> Optional[WebAccess]:
+        return None
 
     def read_output(
         self, view: JobView, position: Mapping[str, int]
@@ -131,7 +134,7 @@ class Cluster:
             raise NoSuchApplication(f"no application {app_id}")
         return self.jobs[app_id]
 
-    def look(self, status: AppStatus, user: str) -> JobView:
+    def look(self, status: AppStatus, access: Optional[WebAccess]) -> JobView:
         self.looks.append(status.app_id)
         if self.page_down:
             raise PageError("the page does not answer")
@@ -263,7 +266,7 @@ def test_each_gives_up_by_its_own_patience(cluster: Cluster) -> None:
     run(story)
 
 
-@pytest.mark.parametrize("kind", [LastingRefusal, NoSuchScheduler, UsageError])
+@pytest.mark.parametrize("kind", [NoSuchScheduler, UsageError])
 def test_an_error_that_lasts_ends_the_wait_at_once(
     cluster: Cluster, kind: Callable[[str], Exception]
 ) -> None:
@@ -275,15 +278,49 @@ def test_an_error_that_lasts_ends_the_wait_at_once(
     run(story)
 
 
+def test_a_refusal_is_borne_for_as_long_as_a_watch_bears_it(cluster: Cluster) -> None:
+    """A ticket may just be written anew."""
+
+    async def story() -> None:
+        cluster.down = LastingRefusal("the ticket has expired")
+        patient = Subscription("a", 0.05, 600)
+        hasty = Subscription("a", 0.05, 600, refused_s=0.2)
+        async with cluster.polled(patient), cluster.polled(hasty):
+            assert await hasty.next() == Retrying("the ticket has expired")
+            assert await hasty.next() == AccessRefused("the ticket has expired")
+            cluster.jobs = {"a": status("a", AppState.SUCCEEDED)}
+            cluster.down = ""
+            assert await patient.next() == Retrying("the ticket has expired")
+            assert isinstance(await patient.next(), JobEnded)
+
+    run(story)
+
+
+def test_an_answer_ends_a_refusal(cluster: Cluster) -> None:
+    async def story() -> None:
+        cluster.jobs = {"a": status("a")}
+        subscription = Subscription("a", 0.05, 600, refused_s=30)
+        async with cluster.polled(subscription):
+            for why in ("once", "twice"):
+                cluster.down = LastingRefusal(why)
+                assert await subscription.next() == Retrying(why)
+                seen, cluster.down = len(cluster.asked), ""
+                await until(lambda: len(cluster.asked) > seen + 1, "an answer")  # noqa: B023
+                assert drained(subscription) == []
+
+    run(story)
+
+
 def test_the_trouble_of_one_job_is_no_other_s(cluster: Cluster) -> None:
     async def story() -> None:
         cluster.jobs = {"b": status("b")}
         cluster.broken = {"a": SchedulerError("not this one"), "c": LastingRefusal("not yours")}
         one, other = Subscription("a", 0.05, 0.2), Subscription("b", 0.05, 0.2)
-        third = Subscription("c", 0.05, 600)
+        third = Subscription("c", 0.05, 600, refused_s=0.0)
         async with cluster.polled(one), cluster.polled(other), cluster.polled(third):
             assert await one.next() == Retrying("not this one")
             assert isinstance(await one.next(), SchedulerUnreachable)
+            assert await third.next() == Retrying("not yours")
             assert await third.next() == AccessRefused("not yours")
             assert drained(other) == []
             cluster.jobs["b"] = status("b", AppState.SUCCEEDED)

@@ -14,6 +14,7 @@ from tests.cluster.azkaban.flows import LASTS, Flows, Run, cut_links, until
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tony_core.files.hdfs import WebHdfsFileSystem
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
@@ -137,7 +138,7 @@ def test_as_another_user(both: Both) -> None:
     flows, cluster = both
     cluster.hdfs.make_folder("/user/alice")
     files = WebHdfsFileSystem(
-        SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir)), cluster.user
+        SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir)), ClusterIdentity(cluster.user)
     )
     for path, mode in (("/user", 0o755), ("/user/alice", 0o777)):
         files.chmod(f"{cluster.default_fs}{path}", mode)

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Type, TypeVar
 from tests.cluster.fakeyarn.cluster import FakeYarn
 from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.credentials import Credentials, am_rm_token
-from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId
 from tony_core.hadoop.yarn.launch import Launch
@@ -40,7 +40,7 @@ class Driver:
 
     def __init__(self, yarn: FakeYarn, roles: int = 3, attempts: int = 3) -> None:
         self.yarn = yarn
-        self.client = RmClient.open(yarn.configuration, user=User(yarn.user))
+        self.client = RmClient.open(yarn.configuration, identity=ClusterIdentity(yarn.user))
         self._roles = tuple(Role(f"role{n}", 1, SMALL, "true") for n in range(roles))
         self._attempts = attempts
         self._changed = threading.Condition(threading.RLock())
@@ -114,6 +114,7 @@ class Driver:
             job,
             LaunchContexts(),
             token,
+            ClusterIdentity(self.yarn.user),
             superseded=self.superseded.append,
         )
         return self.pool.start(self._on_event, "http://127.0.0.1:1/")

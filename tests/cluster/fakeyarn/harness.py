@@ -25,7 +25,7 @@ from tests.schedulers.standin import make_runtime
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.hadoop.credentials import Credentials, am_rm_token
-from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId
 from tony_core.hadoop.yarn.launch import Launch
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
@@ -74,7 +74,9 @@ class FakeHarness(Harness):
         )
         self.yarn.__enter__()
         self.scheduler = YarnScheduler({"HADOOP_CONF_DIR": str(self.yarn.conf_dir)})
-        self.client = RmClient.open(self.yarn.configuration, user=User(self.yarn.user))
+        self.client = RmClient.open(
+            self.yarn.configuration, identity=ClusterIdentity(self.yarn.user)
+        )
         self._scratch = folder / "scratch"
         self._scratch.mkdir()
         self._runtime = make_runtime(folder / "runtime")
@@ -124,8 +126,11 @@ class FakeHarness(Harness):
         assert token is not None
         application = Application(attempt, self.yarn.user, _ATTEMPTS, "127.0.0.1")
         contexts = LaunchContexts(python=sys.executable, runtime=str(self._runtime))
+        identity = ClusterIdentity(self.yarn.user)
         master = Master(
-            connect_pool(self.yarn.configuration, application, self.job(), contexts, token)
+            connect_pool(
+                self.yarn.configuration, application, self.job(), contexts, token, identity
+            )
         )
         self._masters[master] = attempt
         return master.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -10,13 +9,19 @@ import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
+from urllib.parse import urlencode
 
+from tests.cluster.hadoop.certificates import authority_of
 from tests.cluster.hadoop.daemons import Daemons, start_supervisor
 from tests.cluster.hadoop.features import complete, make_plan
 from tests.cluster.hadoop.jars import Distribution, SandboxError, distribution
+from tests.cluster.hadoop.kerberos import Kerberos
+from tests.cluster.hadoop.name_nodes import NameNodes
 from tests.cluster.hadoop.plan import Plan, Ports
+from tests.cluster.hadoop.readiness import wait_ready
+from tests.cluster.hadoop.security import ADMIN, EVERYONE, USERS
 from tests.cluster.hadoop.site import Properties, read_site
-from tests.cluster.hadoop.web import WebError, WebHdfs, bean, call
+from tests.cluster.hadoop.web import Caller, WebError, WebHdfs, call
 
 UP_S = 120.0
 """A machine with nothing else to do needs a tenth of this."""
@@ -36,8 +41,17 @@ class Hadoop(Daemons):
         self.conf_dir = folder / "conf"
         self.version: str = self._cluster["version"]
         self.features: Tuple[str, ...] = tuple(self._cluster["features"])
-        self.user: str = self._cluster["environment"]["USER"]
+        self.is_secure = "secure" in self.features
+        self.kerberos = Kerberos(folder)
+        self.authority = authority_of(folder) if "https" in self.features else None
+        """Whose certificates the web servers have, as PEM."""
+        starter: str = self._cluster["environment"]["USER"]
+        self.user = USERS[0] if self.is_secure else starter
+        """Whose jobs run here, unless a test says otherwise."""
+        self.users = EVERYONE if self.is_secure else ()
+        self.admin = self.caller(ADMIN if self.is_secure else starter)
         self.client_environment: Dict[str, str] = dict(self._cluster["client"])
+        self.name_nodes = NameNodes(self)
         self._distribution = Distribution(
             self.version, Path(self._cluster["jars"]), Path(self._cluster["java_home"])
         )
@@ -65,17 +79,25 @@ class Hadoop(Daemons):
             raise SandboxError(f"a cluster's folder has letters, digits and ._+- only: {folder}")
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)
+        was_empty = not any(folder.iterdir())
         ports = Ports()
         try:
             plan = make_plan(Plan(folder, jars or distribution(), ports, wanted))
-            plan.write()
+            try:
+                plan.write()
+            except SandboxError:
+                if was_empty:  # so that the next attempt finds it as this one did
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
             lifeline = start_supervisor(folder, ports, detached)
         finally:
             ports.close()
         made = cls(folder, lifeline)
         try:
             made.wait_ready(limit)
+            made._make_folders()
             made._make_labels()
+            made._renew_tickets()
         except BaseException:
             made.down()
             raise
@@ -99,57 +121,7 @@ class Hadoop(Daemons):
 
     def wait_ready(self, limit: float = UP_S) -> None:
         """Until every daemon that runs has found the others, and HDFS can be written."""
-        deadline = time.monotonic() + limit
-        reason = "nothing was asked yet"
-        while True:
-            states = self.daemons()
-            dead = [n for n, state in states.items() if state["exit"] is not None]
-            if dead:
-                tails = "\n".join(self.log_tail(name) for name in dead)
-                raise SandboxError(f"{', '.join(dead)} ended by itself:\n{tails}")
-            reason = self._not_ready(states)
-            if not reason:
-                return
-            if time.monotonic() >= deadline:
-                tails = "\n".join(self.log_tail(name, 8) for name in states)
-                raise SandboxError(f"the cluster is not ready after {limit} s: {reason}\n{tails}")
-            time.sleep(0.1)
-
-    def _not_ready(self, states: Dict[str, Dict[str, Any]]) -> str:
-        """Why it is not ready; empty when it is."""
-        running = {name for name, state in states.items() if state["pid"] is not None}
-        try:
-            if "dn0" in running and any(n in running for n in self.names("nn")):
-                if len(self.names("nn")) > 1 and not self._active_name_node():
-                    self._activate(next(n for n in self.names("nn") if n in running))
-                name_node = bean(self.web(self._active_name_node()), _FS_STATE, 5)
-                if not name_node or name_node["NumLiveDataNodes"] < 1:
-                    return "no DataNode has registered"
-                if name_node["FSState"] != "Operational":
-                    return "HDFS is in safe mode"
-                if not name_node["CapacityTotal"] and "no_space" not in self.features:
-                    return "the DataNode has not reported its disk"
-                # A NameNode believes in one that has just been restarted for some time.
-                actors = json.loads(bean(self.web("dn0"), _DN_INFO, 5)["BPServiceActorInfo"])
-                if "RUNNING" not in {actor["ActorState"] for actor in actors}:
-                    return "the DataNode has not found its NameNode"
-            nodes = [name for name in self.names("nm") if name in running]
-            if nodes and any(name in running for name in self.names("rm")):
-                heartbeats = {
-                    n["id"]: n["lastHealthUpdate"] / 1000
-                    for n in self.nodes()
-                    if n["state"] == "RUNNING"
-                }
-                for name in nodes:
-                    # What was heard before its restart does not count.
-                    if heartbeats.get(self.node_id(name), 0) < states[name]["since"]:
-                        return f"{name} has not registered"
-                    info = call("GET", f"http://{self.web(name)}/ws/v1/node/info", timeout=5)
-                    if not info["nodeInfo"]["nodeHealthy"]:
-                        return f"{name} is not healthy"
-        except (OSError, WebError, SandboxError, KeyError, ValueError) as error:
-            return f"{type(error).__name__}: {error}"
-        return ""
+        wait_ready(self, limit)
 
     # ------------------------------------------------------------------ addresses
 
@@ -175,16 +147,25 @@ class Hadoop(Daemons):
 
     @property
     def rm_url(self) -> str:
-        return f"http://{self.web(self.active_rm())}"
+        return self.url(self.active_rm())
 
     @property
     def webhdfs_url(self) -> str:
-        return f"http://{self.web(self._active_name_node() or 'nn0')}"
+        return self.url(self.name_nodes.active() or "nn0")
 
     @property
     def hdfs(self) -> WebHdfs:
-        """The file system, as the user who runs it (its superuser)."""
-        return WebHdfs(self.webhdfs_url, self.user)
+        """The file system, as its superuser."""
+        return WebHdfs(self.webhdfs_url, self.admin)
+
+    def hdfs_of(self, user: str) -> WebHdfs:
+        """The file system as a user sees it."""
+        return WebHdfs(self.webhdfs_url, self.caller(user))
+
+    def url(self, daemon: str) -> str:
+        """Of its web server."""
+        scheme = "https" if self.authority else "http"
+        return f"{scheme}://{self.web(daemon)}"
 
     def node_id(self, daemon: str) -> str:
         """HOST:PORT, by which YARN knows a node."""
@@ -204,7 +185,7 @@ class Hadoop(Daemons):
             return names[0]
         for name in names:
             try:
-                info = call("GET", f"http://{self.web(name)}/ws/v1/cluster/info", timeout=5)
+                info = self._get(f"{self.url(name)}/ws/v1/cluster/info")
             except (OSError, WebError):
                 continue
             if info and info["clusterInfo"]["haState"] == "ACTIVE":
@@ -213,7 +194,7 @@ class Hadoop(Daemons):
 
     def nodes(self) -> List[Dict[str, Any]]:
         """The nodes as the ResourceManager sees them."""
-        found = call("GET", f"{self.rm_url}/ws/v1/cluster/nodes", timeout=5)["nodes"]
+        found = self._get(f"{self.rm_url}/ws/v1/cluster/nodes")["nodes"]
         return list((found or {}).get("node", ()))
 
     # ------------------------------------------------------------------ daemons
@@ -252,51 +233,34 @@ class Hadoop(Daemons):
 
     def fail_over_hdfs(self) -> str:
         """With nn_ha: the other NameNode becomes the active one; gives its name."""
-        active = self._active_name_node()
-        other = next(name for name in self.names("nn") if name != active)
-        self._activate(other)
-        return other
+        return self.name_nodes.fail_over()
 
     def heal(self) -> None:
-        """As it was when it came up, but for the files in HDFS: daemons up, nothing running."""
+        """As it was when it came up, but for the files in HDFS: daemons up, nothing running, and
+        tickets as new as then."""
         for name, state in self.daemons().items():
             if state["exit"] is not None or state["pid"] is None:
                 self.start(name)
-        if "nn0" in self.daemons() and self._in_safe_mode():
+        if "nn0" in self.daemons() and self.name_nodes.are_in_safe_mode():
             self.safe_mode(False)
         self.wait_ready()
+        self._renew_tickets()
         for one in self.applications("NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"):
             self.kill_application(one["id"])
 
-    def _in_safe_mode(self) -> bool:
-        try:
-            state = bean(self.web(self._active_name_node() or "nn0"), _FS_STATE, 5)
-        except (OSError, WebError):
-            return False
-        return state.get("FSState") == "safeMode"
+    def _renew_tickets(self) -> None:
+        for user in self.users:
+            self.kerberos.cache_of(user).unlink(missing_ok=True)
+        if self.is_secure:
+            self.kinit(self.user)
 
-    def _active_name_node(self) -> str:
-        names = self.names("nn")
-        if len(names) == 1:
-            return names[0]
-        for name in names:
-            try:
-                if bean(self.web(name), _NN_STATUS, 5).get("State") == "active":
-                    return name
-            except (OSError, WebError):
-                continue
-        return ""
+    def _get(self, url: str) -> Any:
+        return call("GET", url, timeout=5, by=self.admin)
 
-    def _activate(self, name: str) -> None:
-        others = [n for n in self.names("nn") if n != name]
-        admin = "org.apache.hadoop.hdfs.tools.DFSHAAdmin"
-        for other in others:
-            try:
-                if bean(self.web(other), _NN_STATUS, 5).get("State") == "active":
-                    self.tool(admin, "-transitionToStandby", other)
-            except (OSError, WebError):
-                pass  # it is down, and so no active one
-        self.tool(admin, "-transitionToActive", "--forceactive", name, answer="y\n")
+    def _make_folders(self) -> None:
+        for one in self._cluster["hdfs_folders"]:
+            self.hdfs.make_folder(one["path"])
+            self.hdfs.give(one["path"], one["owner"], one["group"], one["permission"])
 
     def _make_labels(self) -> None:
         labels: Dict[str, bool] = self._cluster["labels"]
@@ -304,35 +268,38 @@ class Hadoop(Daemons):
             return
         root = f"{self.rm_url}/ws/v1/cluster"
         listed = [{"name": name, "exclusivity": exclusive} for name, exclusive in labels.items()]
-        who = f"user.name={self.user}"
-        call("POST", f"{root}/add-node-labels?{who}", {"nodeLabelInfo": listed})
+        url = f"{root}/add-node-labels?{urlencode(self.admin.name())}"
+        call("POST", url, {"nodeLabelInfo": listed}, by=self.admin)
         for name, label in self._cluster["node_labels"].items():
-            url = f"{root}/nodes/{self.node_id(name)}/replace-labels?{who}&labels={label}"
-            call("POST", url)
+            query = urlencode({**self.admin.name(), "labels": label})
+            url = f"{root}/nodes/{self.node_id(name)}/replace-labels?{query}"
+            call("POST", url, by=self.admin)
 
     # ------------------------------------------------------------------ applications
 
     def applications(self, states: str = "") -> List[Dict[str, Any]]:
         """All of them, or those in the states (separated by commas)."""
-        query = f"&states={states}" if states else ""
         # By name: with ACLs, an unknown user is shown half of it.
-        url = f"{self.rm_url}/ws/v1/cluster/apps?user.name={self.user}{query}"
-        found = call("GET", url)["apps"]
+        query = urlencode({**self.admin.name(), **({"states": states} if states else {})})
+        found = call("GET", f"{self.rm_url}/ws/v1/cluster/apps?{query}", by=self.admin)["apps"]
         return list((found or {}).get("app", ()))
 
     def application(self, app_id: str) -> Dict[str, Any]:
         """What the ResourceManager's page says about one."""
-        url = f"{self.rm_url}/ws/v1/cluster/apps/{app_id}?user.name={self.user}"
-        return dict(call("GET", url)["app"])
+        query = urlencode(self.admin.name())
+        url = f"{self.rm_url}/ws/v1/cluster/apps/{app_id}?{query}"
+        return dict(call("GET", url, by=self.admin)["app"])
 
-    def submit(self, **context: Any) -> str:
+    def submit(self, user: str = "", **context: Any) -> str:
         """By REST, the fields as there (``application-name``, ``am-container-spec``, ...);
         the id and the type are made here. For a look at the cluster, not for TonY's jobs."""
+        by = self.caller(user or self.user)
         root = f"{self.rm_url}/ws/v1/cluster/apps"
-        who = f"?user.name={self.user}"
-        app_id = str(call("POST", f"{root}/new-application{who}")["application-id"])
+        who = f"?{urlencode(by.name())}"
+        app_id = str(call("POST", f"{root}/new-application{who}", by=by)["application-id"])
         named = {name.replace("_", "-"): value for name, value in context.items()}
-        call("POST", root + who, {"application-id": app_id, "application-type": "TRY", **named})
+        message = {"application-id": app_id, "application-type": "TRY", **named}
+        call("POST", root + who, message, by=by)
         return app_id
 
     def wait_for(
@@ -353,8 +320,12 @@ class Hadoop(Daemons):
 
     def kill_application(self, app_id: str) -> None:
         """As by the ResourceManager's page; it has ended when this returns."""
-        url = f"{self.rm_url}/ws/v1/cluster/apps/{app_id}/state?user.name={self.user}"
-        call("PUT", url, {"state": "KILLED"})
+        if "simple_web" in self.features:  # everyone there is dr.who, who may not kill
+            self.tool(_APPLICATIONS, "application", "-kill", app_id)
+        else:
+            query = urlencode(self.admin.name())
+            url = f"{self.rm_url}/ws/v1/cluster/apps/{app_id}/state?{query}"
+            call("PUT", url, {"state": "KILLED"}, by=self.admin)
         self.wait_for(app_id, ENDED)
 
     def application_logs(self, app_id: str) -> str:
@@ -371,15 +342,17 @@ class Hadoop(Daemons):
 
     # ------------------------------------------------------------------ programs, logs
 
-    def tool(self, main: str, *arguments: str, answer: str = "", check: bool = True) -> str:
-        """A Java program of Hadoop as a client; what it wrote."""
-        flags = [f"-Djdk.net.hosts.file={self.folder / 'hosts'}"]
+    def tool(
+        self, main: str, *arguments: str, answer: str = "", check: bool = True, user: str = ""
+    ) -> str:
+        """A Java program of Hadoop as a client, by default an administrator's; what it wrote."""
+        flags = [f"-Djdk.net.hosts.file={self.folder / 'hosts'}", *self._cluster["flags"]]
         start = self._distribution.java([self.conf_dir], main, heap_mb=256, flags=flags)
         what = f"{main} {' '.join(arguments)}"
         try:
             done = subprocess.run(
                 [*start, *arguments],
-                env={**self._cluster["environment"], "HADOOP_USER_NAME": self.user},
+                env={**self._cluster["environment"], **self._login(user or self.admin.user)},
                 cwd=self.folder,
                 input=answer,
                 stdout=subprocess.PIPE,
@@ -397,7 +370,55 @@ class Hadoop(Daemons):
 
     def run_jar(self, jar: Path, *arguments: str) -> str:
         """As ``hadoop jar`` does."""
-        return self.tool("org.apache.hadoop.util.RunJar", str(jar), *arguments)
+        return self.tool("org.apache.hadoop.util.RunJar", str(jar), *arguments, user=self.user)
+
+    # ------------------------------------------------------------------ users
+
+    def caller(self, user: str) -> Caller:
+        """A user for calls by HTTP."""
+        login = (lambda: self._login(user)) if self.is_secure else None
+        return Caller(user, login, self.authority)
+
+    def kinit(self, user: str, lifetime: str = "", renewable: str = "") -> Path:
+        """A new ticket in the user's ticket cache, which it gives: ``kinit("ann", "90s")``."""
+        return self.kerberos.kinit(user, lifetime, renewable)
+
+    def environment_of(self, user: str) -> Dict[str, str]:
+        """What a client of a user has: HADOOP_CONF_DIR, and KRB5_CONFIG and KRB5CCNAME, with a
+        ticket; on an open cluster HADOOP_USER_NAME."""
+        if self.is_secure and not self.kerberos.cache_of(user).exists():
+            self.kinit(user)
+        who = self.kerberos.environment_of(user) if self.is_secure else {"HADOOP_USER_NAME": user}
+        return {**self.client_environment, **who}
+
+    def keytab_of(self, user: str) -> Path:
+        """A user's keys: the principal's name is the user's."""
+        return self.kerberos.keytab_of(user)
+
+    def hdfs_token(self, user: str, renewer: str = "yarn") -> str:
+        """A delegation token of a user's for HDFS, as texts hold it, by WebHDFS: the one thing
+        that the containers of ``submit`` need for files and for their logs."""
+        port = self.rpc(self.name_nodes.active()).rsplit(":", 1)[1]
+        host = "localhost" if "host_tokens" in self.features else "127.0.0.1"
+        service = self.site("hdfs-site").get("dfs.nameservices")
+        query = urlencode(
+            {
+                "op": "GETDELEGATIONTOKEN",
+                "renewer": renewer,
+                "kind": "HDFS_DELEGATION_TOKEN",
+                "service": f"ha-hdfs:{service}" if service else f"{host}:{port}",
+            }
+        )
+        answer = call("GET", f"{self.webhdfs_url}/webhdfs/v1/?{query}", by=self.caller(user))
+        return str(answer["Token"]["urlString"])
+
+    def _login(self, user: str) -> Dict[str, str]:
+        """The environment of a program that this handle runs as a user."""
+        if not self.is_secure:
+            return {"HADOOP_USER_NAME": user}
+        # Not the user's cache: what becomes of that one is the tests' matter.
+        cache = self.kerberos.kinit(user, cache=self.kerberos.cache_of(f"{user}.handle"))
+        return {**self.kerberos.environment_of(user), "KRB5CCNAME": str(cache)}
 
     def jar(self, name: str) -> Path:
         """``hadoop.jar("hadoop-mapreduce-examples")``"""
@@ -407,8 +428,6 @@ class Hadoop(Daemons):
 _NOT_LOGS = ("launch_container.sh", "directory.info")
 """Files that YARN itself puts beside the logs."""
 
-_FS_STATE = "Hadoop:service=NameNode,name=FSNamesystemState"
-_DN_INFO = "Hadoop:service=DataNode,name=DataNodeInfo"
-_NN_STATUS = "Hadoop:service=NameNode,name=NameNodeStatus"
 _DFS_ADMIN = "org.apache.hadoop.hdfs.tools.DFSAdmin"
+_APPLICATIONS = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
 _LOGS = "org.apache.hadoop.yarn.client.cli.LogsCLI"

@@ -1,18 +1,18 @@
 """What a cluster can be asked to have beyond the base, each a small function.
 
 ``NAMES`` lists them. One marked as a shape changes how many daemons there are and comes before
-the base configuration; the others add to it, in the order in which they stand here. A feature
-that makes no sense without another brings that one along.
+the base configuration; the others add to it, first those of ``security``, then the others in the
+order in which they stand here. A feature that makes no sense without another brings that one along.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, List, Sequence, Tuple
+from typing import Iterable, List, Sequence
 
 from tests.cluster.hadoop import base, home
+from tests.cluster.hadoop import security as security  # whose features are listed, too
 from tests.cluster.hadoop.jars import SandboxError
-from tests.cluster.hadoop.plan import Plan
+from tests.cluster.hadoop.plan import FEATURES, Plan, feature
 
 GPUS = 4
 """How many the last node has with the feature ``gpu``; the others have none."""
@@ -23,30 +23,8 @@ SMALL_MB = 3840
 GPU_LABEL = "gpu"
 CLOSED_LABEL = "reserved"
 
+_IPV4 = "-Djava.net.preferIPv4Stack=true"
 _CAPACITY = "yarn.scheduler.capacity.root"
-
-
-@dataclass(frozen=True)
-class Feature:
-    """One of them."""
-
-    name: str
-    text: str
-    apply: Callable[[Plan], None]
-    shape: bool
-    needs: Tuple[str, ...]
-
-
-FEATURES: Dict[str, Feature] = {}
-
-
-def _feature(*needs: str, shape: bool = False) -> Callable[[Callable[[Plan], None]], None]:
-    def register(apply: Callable[[Plan], None]) -> None:
-        text = " ".join((apply.__doc__ or "").split())
-        name = apply.__name__
-        FEATURES[name] = Feature(name, text, apply, shape, needs)
-
-    return register
 
 
 def complete(requested: Iterable[str]) -> List[str]:
@@ -56,11 +34,11 @@ def complete(requested: Iterable[str]) -> List[str]:
     while todo:
         name = todo.pop()
         if name not in FEATURES:
-            raise SandboxError(f"there is no feature {name!r}; there are: {', '.join(FEATURES)}")
+            raise SandboxError(f"there is no feature {name!r}; there are: {', '.join(NAMES)}")
         if name not in wanted:
             wanted.add(name)
             todo += FEATURES[name].needs
-    return [name for name in FEATURES if name in wanted]
+    return [name for name in NAMES if name in wanted]
 
 
 def make_plan(plan: Plan) -> Plan:
@@ -79,25 +57,25 @@ def make_plan(plan: Plan) -> Plan:
 # ---------------------------------------------------------------------- how many
 
 
-@_feature(shape=True)
+@feature(shape=True)
 def two_nodes(plan: Plan) -> None:
     """Two NodeManagers, each a host of its own (127.0.0.1 and 127.0.0.2)."""
     plan.node_count = max(plan.node_count, 2)
 
 
-@_feature(shape=True)
+@feature(shape=True)
 def three_nodes(plan: Plan) -> None:
     """Three NodeManagers."""
     plan.node_count = max(plan.node_count, 3)
 
 
-@_feature("rm_recovery", shape=True)
+@feature("rm_recovery", shape=True)
 def rm_ha(plan: Plan) -> None:
     """Two ResourceManagers, one of them active, elected through a ZooKeeper."""
     plan.rm_count = 2
 
 
-@_feature(shape=True)
+@feature(shape=True)
 def nn_ha(plan: Plan) -> None:
     """Two NameNodes behind one name (hdfs://sandbox); the second takes over by a call."""
     plan.nn_count = 2
@@ -106,13 +84,13 @@ def nn_ha(plan: Plan) -> None:
 # ---------------------------------------------------------------------- nodes
 
 
-@_feature("two_nodes")
+@feature("two_nodes")
 def ports_in_names(plan: Plan) -> None:
     """A node's name in asks and reports is HOST:PORT, as on sites with several on a host."""
     plan.site("yarn-site")["yarn.scheduler.include-port-in-node-name"] = "true"
 
 
-@_feature("two_nodes")
+@feature("two_nodes")
 def racks(plan: Plan) -> None:
     """Each node stands in a rack of its own (/rack0, /rack1, ...)."""
     table = plan.folder / "conf" / "topology"
@@ -129,7 +107,7 @@ def racks(plan: Plan) -> None:
     )
 
 
-@_feature()
+@feature()
 def gpu(plan: Plan) -> None:
     """The last node has four GPUs, the others none; they are counted, not isolated."""
     plan.site("resource-types")["yarn.resource-types"] = "yarn.io/gpu"
@@ -141,14 +119,14 @@ def gpu(plan: Plan) -> None:
         )
 
 
-@_feature()
+@feature()
 def bare_environment(plan: Plan) -> None:
     """Containers get no variable of their NodeManager's: no PATH, LANG or JAVA_HOME."""
     # An empty list is Hadoop's own, PATH and all.
     plan.site("yarn-site")["yarn.nodemanager.env-whitelist"] = "NO_SUCH_VARIABLE"
 
 
-@_feature()
+@feature()
 def nm_recovery(plan: Plan) -> None:
     """Containers outlive a restart of their NodeManager."""
     plan.site("yarn-site").update(
@@ -166,13 +144,14 @@ def nm_recovery(plan: Plan) -> None:
 # ---------------------------------------------------------------------- scheduling
 
 
-@_feature()
+@feature()
 def queues(plan: Plan) -> None:
     """Queues default, ml (of train, and of eval, where one user gets no more than the share), tiny
     (a tenth, 1 master, 2 applications), closed (stopped), private (for no user), with ACLs."""
-    plan.site("yarn-site").update(
-        {"yarn.acl.enable": "true", "yarn.admin.acl": "yarn-admin"},
-    )
+    yarn = plan.site("yarn-site")
+    admins = [yarn["yarn.admin.acl"]] if "secure" in plan.features else []
+    yarn["yarn.acl.enable"] = "true"
+    yarn["yarn.admin.acl"] = ",".join([*admins, "yarn-admin"])
     settings = {
         "queues": "default,ml,tiny,closed,private",
         "acl_submit_applications": " ",
@@ -200,7 +179,7 @@ def queues(plan: Plan) -> None:
     plan.site("capacity-scheduler").update({f"{_CAPACITY}.{k}": v for k, v in settings.items()})
 
 
-@_feature()
+@feature()
 def small_queue(plan: Plan) -> None:
     """Beside default a queue small: three tenths of the cluster and never more, with containers of
     3840 MB at most."""
@@ -215,7 +194,7 @@ def small_queue(plan: Plan) -> None:
     plan.site("capacity-scheduler").update({f"{_CAPACITY}.{k}": v for k, v in settings.items()})
 
 
-@_feature("two_nodes")
+@feature("two_nodes")
 def labels(plan: Plan) -> None:
     """Node label gpu on the last node (exclusive); label reserved is open to no queue."""
     plan.site("yarn-site").update(
@@ -239,13 +218,13 @@ def labels(plan: Plan) -> None:
             site[f"{_CAPACITY}.{queue}.accessible-node-labels"] = " "
 
 
-@_feature()
+@feature()
 def placement(plan: Plan) -> None:
     """Placement constraints and allocation tags, handled by the scheduler."""
     plan.site("yarn-site")["yarn.resourcemanager.placement-constraints.handler"] = "scheduler"
 
 
-@_feature("queues")
+@feature("queues")
 def preemption(plan: Plan) -> None:
     """A queue takes back its share of the memory from others within some seconds.
 
@@ -280,7 +259,7 @@ def preemption(plan: Plan) -> None:
 # ---------------------------------------------------------------------- failure and time
 
 
-@_feature()
+@feature()
 def rm_recovery(plan: Plan) -> None:
     """Applications go on when the ResourceManager restarts."""
     yarn = plan.site("yarn-site")
@@ -304,7 +283,7 @@ def rm_recovery(plan: Plan) -> None:
         plan.own(daemon.name, "yarn-site")["yarn.resourcemanager.ha.id"] = daemon.name
 
 
-@_feature()
+@feature()
 def short_expiry(plan: Plan) -> None:
     """A silent application master or node is given up after 10 s instead of 10 minutes."""
     plan.site("yarn-site").update(
@@ -316,7 +295,7 @@ def short_expiry(plan: Plan) -> None:
     )
 
 
-@_feature("short_expiry")
+@feature("short_expiry")
 def token_roll(plan: Plan) -> None:
     """The masters' tokens are rolled every 35 s, the least that YARN allows here."""
     plan.site("yarn-site")["yarn.resourcemanager.am-rm-tokens.master-key-rolling-interval-secs"] = (
@@ -327,7 +306,7 @@ def token_roll(plan: Plan) -> None:
 # ---------------------------------------------------------------------- logs and storage
 
 
-@_feature()
+@feature()
 def log_aggregation(plan: Plan) -> None:
     """Logs of ended applications move to HDFS (/app-logs), as TFile."""
     plan.site("yarn-site").update(
@@ -339,7 +318,7 @@ def log_aggregation(plan: Plan) -> None:
     )
 
 
-@_feature("log_aggregation")
+@feature("log_aggregation")
 def indexed_logs(plan: Plan) -> None:
     """Aggregated logs are IFile (with an index) instead of TFile."""
     controller = "org.apache.hadoop.yarn.logaggregation.filecontroller.ifile"
@@ -353,13 +332,13 @@ def indexed_logs(plan: Plan) -> None:
     )
 
 
-@_feature()
+@feature()
 def no_space(plan: Plan) -> None:
     """HDFS takes names and no blocks: the DataNode's disk is full."""
     plan.own("dn0", "hdfs-site")["dfs.datanode.du.reserved"] = str(1 << 60)
 
 
-@_feature()
+@feature()
 def java(plan: Plan) -> None:
     """Java programs in containers find Hadoop's jars and configuration, as where it is
     installed on the nodes; without this feature there is nothing of it."""
@@ -368,15 +347,15 @@ def java(plan: Plan) -> None:
 
 
 def _small_java(plan: Plan) -> str:
-    hosts = f"-Djdk.net.hosts.file={plan.folder / 'hosts'}"
-    return f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true {hosts}"
+    flags = [f"-Djdk.net.hosts.file={plan.folder / 'hosts'}", *plan.flags]
+    return " ".join(["-XX:+UseSerialGC -XX:TieredStopAtLevel=1", _IPV4, *flags])
 
 
-@_feature("java")
+@feature("java")
 def mapreduce(plan: Plan) -> None:
     """MapReduce jobs run, and HADOOP_HOME has `hadoop jar` and Hadoop streaming; the shuffle
     listens on all of the machine's addresses."""
-    plan.programs.update(home.programs(plan.distribution, plan.folder))
+    plan.programs.update(home.programs(plan.distribution, plan.folder, plan.flags))
     plan.links.update(home.links(plan.distribution))
     plan.client["HADOOP_HOME"] = str(plan.folder / "home")
     jars = f"{plan.distribution.lib}/*"
@@ -400,7 +379,7 @@ def mapreduce(plan: Plan) -> None:
         plan.own(daemon.name, "mapred-site")["mapreduce.shuffle.port"] = str(port)
 
 
-@_feature("java")
+@feature("java")
 def spark(plan: Plan) -> None:
     """Spark jobs run, small ones, with the Spark that SPARK_HOME names; its jars are not sent,
     and spark-defaults.conf lies in HADOOP_CONF_DIR."""
@@ -417,19 +396,4 @@ def spark(plan: Plan) -> None:
     )
 
 
-# ---------------------------------------------------------------------- security
-
-
-@_feature()
-def integrity(plan: Plan) -> None:
-    """Calls are signed (hadoop.rpc.protection=integrity)."""
-    plan.site("core-site")["hadoop.rpc.protection"] = "integrity"
-
-
-@_feature()
-def privacy(plan: Plan) -> None:
-    """Calls are encrypted (hadoop.rpc.protection=privacy)."""
-    plan.site("core-site")["hadoop.rpc.protection"] = "privacy"
-
-
-NAMES: Sequence[str] = tuple(FEATURES)
+NAMES: Sequence[str] = sorted(FEATURES, key=lambda name: not FEATURES[name].shape)

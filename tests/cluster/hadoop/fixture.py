@@ -11,6 +11,7 @@ since each takes 1 GB and more; the one not used for longest goes.
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Callable, Dict, Generator, Iterator, List, Set, Tuple
 
@@ -58,9 +59,14 @@ class Clusters:
             self._make_room(in_use)
             self._made += 1
             jars = distribution(version, self._cache)
-            folder = self._folder / str(self._made)
-            self._known[key] = Hadoop.up(folder, key[1], jars=jars)
+            self._known[key] = Hadoop.up(self._new_folder(key[1]), key[1], jars=jars)
         return key, self._known[key]
+
+    def _new_folder(self, features: Tuple[str, ...]) -> Path:
+        if "linux_executor" in features:
+            # Other users work in it, and pytest's own folder is closed to them.
+            return Path(tempfile.mkdtemp(prefix="hadoop-"))
+        return self._folder / str(self._made)
 
     def _make_room(self, in_use: Set[_Key]) -> None:
         idle = [key for key in self._known if key not in in_use]

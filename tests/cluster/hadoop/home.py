@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from shlex import quote
-from typing import Dict
+from typing import Dict, Sequence
 
 from tests.cluster.hadoop.jars import Distribution, SandboxError
 from tests.cluster.hadoop.site import Properties
@@ -46,9 +46,9 @@ _TOOLS = {
 }
 
 
-def programs(distribution: Distribution, folder: Path) -> Dict[str, str]:
+def programs(distribution: Distribution, folder: Path, more_flags: Sequence[str]) -> Dict[str, str]:
     """Those of a cluster in a folder, by their path below HADOOP_HOME."""
-    flags = [f"-Djdk.net.hosts.file={folder / 'hosts'}"]
+    flags = [f"-Djdk.net.hosts.file={folder / 'hosts'}", *more_flags]
     start = distribution.java([], "", heap_mb=CLIENT_HEAP_MB, flags=flags)
     words = start[: start.index("-classpath")]
     return {

@@ -82,8 +82,7 @@ class Distribution:
         paths = [f"{self.lib}/*", *map(str, classpath)]
         return [
             str(self.java_home / "bin" / "java"),
-            *_JAVA_FLAGS,
-            *self._sharing(),
+            *self.java_flags(),
             f"-Xmx{heap_mb}m",
             *self.flags,
             *flags,
@@ -91,6 +90,10 @@ class Distribution:
             ":".join(paths),
             main,
         ]
+
+    def java_flags(self) -> List[str]:
+        """Of every Java, to be small and to start soon."""
+        return [*_JAVA_FLAGS, *self._sharing()]
 
     def _sharing(self) -> List[str]:
         archive = archive_of(self)

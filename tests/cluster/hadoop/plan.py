@@ -23,9 +23,9 @@ import json
 import os
 import shutil
 import socket
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from tests.cluster.hadoop.jars import Distribution
 from tests.cluster.hadoop.site import Properties, write_site
@@ -72,7 +72,7 @@ class Ports:
 
 @dataclass
 class Daemon:
-    """One JVM."""
+    """One process, a JVM but for Kerberos's."""
 
     name: str
     main: str
@@ -84,6 +84,20 @@ class Daemon:
     flags: List[str] = field(default_factory=list)
     own: Dict[str, Properties] = field(default_factory=dict)
     """By file: what this one reads differently from conf/."""
+    argv: List[str] = field(default_factory=list)
+    """The whole command line of one that is no JVM."""
+    environment: Dict[str, str] = field(default_factory=dict)
+    """What this one has beyond what all have."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of HDFS that is made when the cluster is up."""
+
+    path: str
+    owner: str
+    group: str
+    permission: str
 
 
 @dataclass
@@ -111,6 +125,11 @@ class Plan:
     """Links below home/."""
     client: Dict[str, str] = field(default_factory=dict)
     """What else a client's environment has, by name."""
+    flags: List[str] = field(default_factory=list)
+    """Of every Java of this cluster, its clients' too."""
+    preparations: List[Callable[[], None]] = field(default_factory=list)
+    """What is done in the folder once everything is written, before the first daemon starts."""
+    hdfs_folders: List[Folder] = field(default_factory=list)
 
     @property
     def user(self) -> str:
@@ -167,6 +186,8 @@ class Plan:
             # The same again for the edits that the two share, and these hold no image.
             unwanted = shutil.ignore_patterns("fsimage*")
             shutil.copytree(self.distribution.formatted, self.data("edits"), ignore=unwanted)
+        for prepare in self.preparations:
+            prepare()
         (self.folder / "cluster.json").write_text(json.dumps(self.description(), indent=1))
 
     def description(self) -> Dict[str, Any]:
@@ -178,6 +199,8 @@ class Plan:
             "java_home": str(self.distribution.java_home),
             "labels": self.labels,
             "node_labels": self.node_labels,
+            "flags": self.flags,
+            "hdfs_folders": [asdict(folder) for folder in self.hdfs_folders],
             "environment": self._environment(),
             "client": {"HADOOP_CONF_DIR": str(self.folder / "conf"), **self.client},
             "daemons": {
@@ -193,6 +216,11 @@ class Plan:
         }
 
     def command(self, daemon: Daemon) -> List[str]:
+        settings = [f"{name}={value}" for name, value in daemon.environment.items()]
+        start = ["/usr/bin/env", *settings] if settings else []
+        return [*start, *(daemon.argv or self._java(daemon))]
+
+    def _java(self, daemon: Daemon) -> List[str]:
         paths = [
             self.folder / "conf.d" / daemon.name,
             self.folder / "conf",
@@ -202,6 +230,7 @@ class Plan:
             f"-Djdk.net.hosts.file={self.folder / 'hosts'}",
             f"-Djava.io.tmpdir={self.data(daemon.name)}",
             f"-Dhadoop.log.dir={self.folder / 'logs'}",
+            *self.flags,
             *daemon.flags,
         ]
         start = self.distribution.java(paths, daemon.main, heap_mb=daemon.heap_mb, flags=flags)
@@ -236,3 +265,29 @@ class Plan:
         lines = [f"{LOOPBACK} localhost", f"{LOOPBACK} {socket.gethostname()}"]
         lines += sorted({f"{daemon.host} {daemon.host}" for daemon in self.daemons.values()})
         (self.folder / "hosts").write_text("\n".join(lines) + "\n")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What a cluster can be asked to have; ``shape``: it changes how many daemons there are."""
+
+    name: str
+    text: str
+    apply: Callable[[Plan], None]
+    shape: bool
+    needs: Tuple[str, ...]
+
+
+FEATURES: Dict[str, Feature] = {}
+"""All of them, in the order in which they apply."""
+
+
+def feature(*needs: str, shape: bool = False) -> Callable[[Callable[[Plan], None]], None]:
+    """Make a function a feature, by the function's name."""
+
+    def register(apply: Callable[[Plan], None]) -> None:
+        text = " ".join((apply.__doc__ or "").split())
+        name = apply.__name__
+        FEATURES[name] = Feature(name, text, apply, shape, needs)
+
+    return register

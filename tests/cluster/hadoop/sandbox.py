@@ -9,12 +9,15 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional
+from typing import Callable, Iterator, List, Mapping, Optional
 
+from tests.cluster.hadoop import native
 from tests.cluster.hadoop.classes import share
 from tests.cluster.hadoop.cluster import Hadoop
-from tests.cluster.hadoop.features import FEATURES
+from tests.cluster.hadoop.features import NAMES
 from tests.cluster.hadoop.jars import VERSIONS, SandboxError, cache_root, distribution
+from tests.cluster.hadoop.plan import FEATURES
+from tests.cluster.hadoop.security import EVERYONE
 
 _CHANGES = {"start": Hadoop.start, "stop": Hadoop.stop, "kill": Hadoop.kill}
 
@@ -52,10 +55,11 @@ def _parser() -> argparse.ArgumentParser:
 
     up = verb("up", _up)
     up.add_argument("--version", default=VERSIONS[0], help=f"of Hadoop: {', '.join(VERSIONS)}")
+    up.add_argument("--secure", action="store_true", help="with Kerberos: the feature secure")
     up.add_argument("features", nargs="*", metavar="FEATURE", help="see `features`")
     verb("down", _down)
     verb("status", _status)
-    verb("env", _env)
+    verb("env", _env).add_argument("--user", help=f"on a secure cluster: {', '.join(EVERYONE)}")
     verb("features", _features)
     for name in (*_CHANGES, "restart"):
         verb(name, _change).add_argument("daemon", help="as in `status`: nn0, dn0, rm0, nm0, ...")
@@ -81,9 +85,16 @@ def _up(options: argparse.Namespace) -> None:
         elif folder.exists() and any(folder.iterdir()):
             raise SandboxError(f"{folder} has other things in it; name another by --folder")
         jars = distribution(options.version)
-        cluster = Hadoop.up(folder, options.features, jars=jars, detached=True)
+        features = [*options.features, *(["secure"] if options.secure else ())]
+        cluster = Hadoop.up(folder, features, jars=jars, detached=True)
     print(f"hadoop-sandbox: up in {time.monotonic() - started:.0f} s", file=sys.stderr)
-    _env(options)
+    _print_environment(cluster.client_environment)
+    if cluster.is_secure:
+        print(
+            f"hadoop-sandbox: you are {cluster.user}, with a ticket. To become another user:"
+            ' eval "$(bin/hadoop-sandbox env --user bob)"',
+            file=sys.stderr,
+        )
 
 
 def _down(options: argparse.Namespace) -> None:
@@ -102,22 +113,36 @@ def _status(options: argparse.Namespace) -> None:
             what = f"pid {state['pid']}, {memory[name]} MB"
         else:
             what = "stopped" if state["pid"] is None else f"ended with {state['exit']}"
-        web = f"  http://{cluster.web(name)}" if cluster.web(name) else ""
+        web = f"  {cluster.url(name)}" if cluster.web(name) else ""
         print(f"  {name:4} {what:20} {cluster.rpc(name)}{web}")
     for app in cluster.applications("SUBMITTED,ACCEPTED,RUNNING"):
         print(f"  {app['id']} {app['state']} {app['name']}")
 
 
 def _env(options: argparse.Namespace) -> None:
-    """Prints the settings of a client (HADOOP_CONF_DIR, ...), for a shell to evaluate."""
+    """Prints the settings of a client (HADOOP_CONF_DIR, ...), for a shell to evaluate; on a secure
+    cluster it gets a new ticket."""
     cluster = Hadoop(options.folder.absolute())
-    for name, value in cluster.client_environment.items():
+    if not cluster.is_secure:
+        if options.user:
+            raise SandboxError("only a secure cluster has users; name yours by HADOOP_USER_NAME")
+        _print_environment(cluster.client_environment)
+        return
+    user = options.user or cluster.user
+    if user not in cluster.users:
+        raise SandboxError(f"there is no user {user!r}; there are: {', '.join(cluster.users)}")
+    cluster.kinit(user)
+    _print_environment(cluster.environment_of(user))
+
+
+def _print_environment(environment: Mapping[str, str]) -> None:
+    for name, value in environment.items():
         print(f"export {name}={shlex.quote(value)}")
 
 
 def _features(options: argparse.Namespace) -> None:
     """Lists what a cluster can be asked to have."""
-    for feature in FEATURES.values():
+    for feature in map(FEATURES.__getitem__, NAMES):
         needs = f" (brings {', '.join(feature.needs)})" if feature.needs else ""
         print(f"{feature.name:16} {feature.text}{needs}")
 
@@ -144,6 +169,10 @@ def _fetch(options: argparse.Namespace) -> None:
             share(jars)
         except SandboxError as error:
             print(f"hadoop-sandbox: daemons will start more slowly: {error}", file=sys.stderr)
+        try:
+            native.fetch(jars)
+        except SandboxError as error:
+            print(f"hadoop-sandbox: no cluster can be secure: {error}", file=sys.stderr)
         print(jars.folder)
 
 

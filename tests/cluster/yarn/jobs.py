@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
 from tests.cluster.hadoop import supervisor
 from tests.cluster.hadoop.cluster import Hadoop
@@ -116,9 +117,10 @@ class Tony:
         self.folder = folder
         self.cluster = cluster
         self.started: List[Running] = []
+        self._left: Set[int] = set()  # processes of containers, as last seen
         self.env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, _PATHS))}
         if cluster is not None:
-            self.env["HADOOP_CONF_DIR"] = str(cluster.conf_dir)
+            self.env.update(cluster.environment_of(cluster.user))
         self.command = [sys.executable, "-m", "tony_core.cli.main"]
         self.choice = ["--scheduler", "yarn" if cluster is not None else "local"]
 
@@ -156,7 +158,14 @@ class Tony:
         """No process of a container is left on any node."""
         assert self.cluster is not None
         nodes = (self.cluster.folder / "data").glob("nm*/local")
-        return not any(supervisor.processes_in(node) for node in nodes)
+        left = {pid for node in nodes for pid in supervisor.processes_in(node)}
+        if left != self._left:
+            self._left = left
+            for pid in sorted(left):  # for the report of a test that waits for their end
+                command = Path(f"/proc/{pid}/cmdline")
+                with suppress(OSError):
+                    print("still running:", pid, command.read_bytes().replace(b"\0", b" "))
+        return not left
 
     def close(self) -> None:
         for running in self.started:

@@ -13,6 +13,7 @@ from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.yarn.jobs import Running, Tony, until
 from tony_core.files.hdfs import WebHdfsFileSystem
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -44,7 +45,7 @@ def started(tony: Tony, **conf: object) -> Running:
 def are_gone(cluster: Hadoop, *urls: str) -> bool:
     """Whether none of them is on HDFS."""
     conf = SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir))
-    files = WebHdfsFileSystem(conf, cluster.user)
+    files = WebHdfsFileSystem(conf, ClusterIdentity(cluster.user))
     try:
         return not any(files.exists(url) for url in urls)
     finally:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Callable, Dict
+from typing import Callable, Dict, Optional
+
+import pytest
 
 from tests.executor.standin import Executor, Master, environment_of
 from tony_core.protocol.messages import shared_reference as ref
+from tony_executor.launch.environment import base_environment
 
 SHOW = "python3 -c 'import json, os; print(json.dumps(dict(os.environ)))'"
 
@@ -107,3 +110,15 @@ class TestEnvironment:
         master.run_program("ls -l /proc/self/fd")
         targets = [line.split(" -> ")[1] for line in executor.log("stdout").splitlines()[1:]]
         assert not [t for t in targets if "socket" in t or "pipe" in t or "eventpoll" in t]
+
+
+@pytest.mark.parametrize(("tokens", "found"), [("/c/.tony-tokens", "/c/.tony-tokens"), ("", None)])
+def test_the_containers_credentials_stay_with_the_executor(
+    tokens: str, found: Optional[str]
+) -> None:
+    container = {"HADOOP_TOKEN_FILE_LOCATION": "/c/container_tokens", "HADOOP_HOME": "/h"}
+    env = base_environment({**container, "TONY_TOKEN_FILE": tokens})
+    assert env.get("HADOOP_TOKEN_FILE_LOCATION") == found
+    assert "TONY_TOKEN_FILE" not in env
+    # Outside of YARN there is no such file, and the variable is the user's own.
+    assert base_environment(container)["HADOOP_TOKEN_FILE_LOCATION"] == "/c/container_tokens"

@@ -8,11 +8,13 @@ import ssl
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.files.webhdfs.recorder import RECORDED
 from tony_core.files.hdfs import WebHdfsFileSystem
+from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 ANSWERS: Dict[str, Any] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
@@ -157,7 +159,9 @@ class FakeHdfs:
         self.leads_to = self.dn[0].address
         self._clients: List[WebHdfsFileSystem] = []
 
-    def client(self, user: str = "me", **more: Any) -> WebHdfsFileSystem:
+    def client(
+        self, user: str = "me", tokens: Optional[Credentials] = None, **more: Any
+    ) -> WebHdfsFileSystem:
         """Ours, configured for these servers."""
         ids = [server.name for server in self.nn]
         values = {
@@ -169,7 +173,9 @@ class FakeHdfs:
             values[f"dfs.namenode.rpc-address.sandbox.{server.name}"] = "127.0.0.1:1"
             values[f"dfs.namenode.http-address.sandbox.{server.name}"] = server.address
         more.setdefault("patience_s", 0.3)
-        client = WebHdfsFileSystem(SiteConfiguration.of(values), user, **more)
+        client = WebHdfsFileSystem(
+            SiteConfiguration.of(values), ClusterIdentity(user, tokens=tokens), **more
+        )
         self._clients.append(client)
         return client
 

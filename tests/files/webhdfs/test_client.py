@@ -36,7 +36,11 @@ from tony_core.files.webhdfs import datanodes, namenodes
 from tony_core.files.webhdfs.connection import CONNECT_S, WAIT_S
 from tony_core.files.webhdfs.datanodes import DataNodeLost, FileUpload, fetch
 from tony_core.files.webhdfs.namenodes import NameNodeUnreachable
+from tony_core.hadoop.credentials import Credentials, url_string
+from tony_core.hadoop.identity import ClusterIdentity
+from tony_core.hadoop.site.certificates import CA_FILE
 from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.tokens import HDFS_DELEGATION, Token
 
 Make = Callable[..., FakeHdfs]
 
@@ -350,20 +354,37 @@ def answer(status: int, text: str = "", **headers: str) -> Callable[[Handler], N
 def test_a_secure_cluster(hdfs: FakeHdfs) -> None:
     token = '{"RemoteException": {"exception": "InvalidToken", "message": "expired", %s}}'
     token %= '"javaClassName": "org.apache.hadoop.security.token.SecretManager$InvalidToken"'
-    for step in (answer(401, "<html>", WWW_Authenticate="Negotiate"), answer(403, token)):
-        hdfs.plays(step)
-        with pytest.raises(PermissionError, match="secure clusters are not supported yet"):
-            hdfs.client().stat("hdfs:///x")
-    conf = {"fs.defaultFS": "hdfs://nn", "hadoop.security.authentication": "kerberos"}
-    with pytest.raises(Exception, match="Kerberos"):
-        WebHdfsFileSystem(SiteConfiguration.of(conf), "me")
+    hdfs.plays(answer(401, "<html>", WWW_Authenticate="Negotiate"))
+    with pytest.raises(PermissionError, match="and the configuration read here does not: name "):
+        hdfs.client().stat("hdfs:///x")  # by a name only, where no ticket would be shown
+    hdfs.plays(answer(403, token))
+    with pytest.raises(PermissionError, match="the delegation token was cancelled, or has expired"):
+        hdfs.client().stat("hdfs:///x")
+
+
+def test_a_secure_cluster_that_refuses_a_token(hdfs: FakeHdfs) -> None:
+    token = Token(b"who", b"password", HDFS_DELEGATION, "127.0.0.1:1")
+    hdfs.plays(answer(401, "<html>", WWW_Authenticate="Negotiate"))
+    with pytest.raises(PermissionError, match="the cluster asks for Kerberos: get a ticket"):
+        hdfs.client(tokens=Credentials({"ours": token})).stat("hdfs:///x")
 
 
 def test_a_delegation_token_in_place_of_the_name(hdfs: FakeHdfs) -> None:
+    token = Token(b"who", b"password", HDFS_DELEGATION, "127.0.0.1:1")
+    other = token._replace(password=b"another", service="127.0.0.1:2")
+    tokens = Credentials({"other": other, "ours": token})
     hdfs.plays("mkdirs")
-    hdfs.client(delegation="HAA+x").mkdir("hdfs:///d")
-    assert hdfs.seen[0].query["delegation"] == "HAA+x"
+    hdfs.client(tokens=tokens).mkdir("hdfs:///d")
+    assert hdfs.seen[0].query["delegation"] == url_string(token)
     assert "user.name" not in hdfs.seen[0].query
+
+
+def test_without_a_token_for_this_file_system(hdfs: FakeHdfs) -> None:
+    token = Token(b"who", b"password", HDFS_DELEGATION, "127.0.0.1:2")
+    with pytest.raises(OSError, match=r"no token .*127\.0\.0\.1:1") as caught:
+        hdfs.client(tokens=Credentials({"other": token})).mkdir("hdfs:///d")
+    assert "password" not in str(caught.value)
+    assert not hdfs.seen
 
 
 def test_something_else_answers_there(hdfs: FakeHdfs) -> None:
@@ -524,7 +545,9 @@ class TestLooking:
     def test_so_do_the_data_nodes_that_are_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
         limits: List[Tuple[float, float]] = []
 
-        def connection(address: object, tls: bool, *, wait_s: float, connect_s: float) -> None:
+        def connection(
+            address: object, tls: bool, *, wait_s: float, connect_s: float, authorities: str
+        ) -> None:
             limits.append((wait_s, connect_s))
             raise TimeoutError("timed out")
 
@@ -725,7 +748,8 @@ def test_a_web_address_needs_no_configuration(
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="makes a certificate with openssl")
-def test_tls(hdfs: FakeHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["variable", "site"])
+def test_tls(hdfs: FakeHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     pem = tmp_path / "server.pem"
     words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost".split()
     names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(pem), "-out", f"{pem}.crt"]
@@ -737,14 +761,20 @@ def test_tls(hdfs: FakeHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     url = f"swebhdfs://localhost:{port}/w/f"
     with pytest.raises(OSError, match="certificate is not trusted here; SSL_CERT_FILE"):
         hdfs.client().stat(url)
-    monkeypatch.setenv("SSL_CERT_FILE", f"{pem}.crt")
+    if how == "variable":
+        monkeypatch.setenv("SSL_CERT_FILE", f"{pem}.crt")
+        site = {}
+    else:
+        site = {CA_FILE: f"{pem}.crt"}
     lead = {**ANSWERS["create-leads"]["headers"]}
     node = f"https://localhost:{hdfs.dn[0].server_address[1]}"
     lead["Location"] = lead["Location"].replace("http://{datanode}", node)
     hdfs.plays(lambda handler: handler.play("create-leads", headers=lead), "rename")
     hdfs.node_plays("created")
     (tmp_path / "f").write_bytes(bytes(3 << 20))
-    hdfs.client().upload(str(tmp_path / "f"), url)
+    files = WebHdfsFileSystem(SiteConfiguration.of(site), ClusterIdentity("me"))
+    files.upload(str(tmp_path / "f"), url)
+    files.close()
     assert len(written(hdfs)) == 3 << 20
 
 

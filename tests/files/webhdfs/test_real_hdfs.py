@@ -19,6 +19,7 @@ from tony_core.files.hdfs import WebHdfsFileSystem
 from tony_core.files.location import base_name, join
 from tony_core.files.registry import filesystem
 from tony_core.files.webhdfs.client import TEMPORARY
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
 pytestmark = pytest.mark.cluster
@@ -35,7 +36,9 @@ def connect() -> Iterator[Connect]:
 
     def client(cluster: Hadoop, user: str = "", patience_s: float = 30.0) -> WebHdfsFileSystem:
         conf = SiteConfiguration.load({"HADOOP_CONF_DIR": str(cluster.conf_dir)})
-        made.append(WebHdfsFileSystem(conf, user or cluster.user, patience_s=patience_s))
+        made.append(
+            WebHdfsFileSystem(conf, ClusterIdentity(user or cluster.user), patience_s=patience_s)
+        )
         return made[-1]
 
     yield client
@@ -409,7 +412,7 @@ class TestTrouble:
         try:
             assert begun.wait(60)
             cluster.kill(active)
-            cluster._activate(other)
+            cluster.name_nodes.activate(other)
         finally:
             go.set()
             writer.join()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tony_core.hadoop.errors import (
     AuthenticationError,
+    CredentialRefused,
     HadoopError,
     Unreachable,
     remote_error,
@@ -51,6 +52,17 @@ def test_who_has_not_proved_who_it_is_leads_to_the_other() -> None:
     choice = Failover(2)
     assert choice.record_failure(AuthenticationError("x")) == 0.0
     assert choice.current == 1
+
+
+def test_a_refused_credential_is_shown_to_each_server_once() -> None:
+    assert Failover(1).record_failure(CredentialRefused("cancelled")) is None
+    choice = Failover(2)
+    assert choice.record_failure(CredentialRefused("cancelled")) == 0.0
+    assert choice.record_failure(CredentialRefused("cancelled")) is None
+    choice = Failover(2, jitter=lambda: 0.0)
+    assert [choice.record_failure(CredentialRefused("x")), choice.current] == [0.0, 1]
+    assert choice.record_failure(DOWN) is not None  # it may be back
+    assert choice.record_failure(CredentialRefused("x")) is None
 
 
 @pytest.mark.parametrize("error", [NO, HadoopError("x")])

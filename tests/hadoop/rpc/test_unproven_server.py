@@ -12,17 +12,24 @@ from hypothesis import strategies as st
 
 from tests.cluster.fakeyarn.wire import ServerWire
 from tests.fuzzing import fuzz, mutations
-from tony_core.hadoop.errors import AuthenticationError, HadoopError, RemoteError, Unreachable
+from tony_core.hadoop.errors import (
+    AuthenticationError,
+    CredentialRefused,
+    HadoopError,
+    RemoteError,
+    Unreachable,
+)
 from tony_core.hadoop.rpc.connection import Address, Endpoints
 from tony_core.hadoop.rpc.messages import RpcResponseHeader, RpcSasl, SaslAuth
 from tony_core.hadoop.rpc.protobuf import Message
 from tony_core.hadoop.rpc.sasl import DigestMd5
-from tony_core.hadoop.rpc.service import CallTimeouts, Failover
+from tony_core.hadoop.rpc.service import CallTimeouts, Failover, Method, Service
 from tony_core.hadoop.rpc.wire import Wire
-from tony_core.hadoop.tokens import AM_RM, NM, Token
+from tony_core.hadoop.tokens import AM_RM, NM, RM_DELEGATION, Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.launch import Launch
 from tony_core.hadoop.yarn.messages import master_calls, yarn
+from tony_core.hadoop.yarn.messages.client_calls import GetNewApplicationRequest
 from tony_core.hadoop.yarn.node_manager import NodeManager
 from tony_core.hadoop.yarn.rm_master import RmMaster
 
@@ -32,6 +39,7 @@ TOKEN = Token(
 )
 CHALLENGE = b'realm="default",nonce="n",qop="%s",charset=utf-8,algorithm=md5-sess,cipher="rc4"'
 SASL, NO_CALL = -33, -1
+ASK = GetNewApplicationRequest()
 
 
 def packet(*messages: Message, tail: bytes = b"") -> bytes:
@@ -256,6 +264,58 @@ def test_a_bare_answer_after_protection_was_agreed(qop: str, bare: Callable[[int
         allocation = rm.allocate(within_s=20)
         rm.close()
     assert (allocation.command, allocation.cluster_nodes) == ("", 7)
+
+
+def calls_of_a_user(address: Address, identity: Any, **more: Any) -> Service:
+    endpoints = Endpoints("the ResourceManager", (address,), "its address", **more)
+    return Service(endpoints, "proto", identity)
+
+
+def test_a_token_that_was_cancelled_is_refused_at_once() -> None:
+    """The remedy stands in the message, not the note about the server's address."""
+    token = Token(b"id", b"secret", RM_DELEGATION, "h:8032").to_message()
+    refusal = packet(
+        header(SASL, status=2, exception_class_name=INVALID, error_msg="token not in cache")
+    )
+    with serving(liar(offer() + refusal)) as address:
+        service = calls_of_a_user(address, token)
+        with pytest.raises(CredentialRefused) as caught:
+            service.call(Method("ask", GetNewApplicationRequest, GetNewApplicationRequest), ASK)
+        service.close()
+    assert str(caught.value) == (
+        f"{address}: the server does not know the RM_DELEGATION_TOKEN for h:8032 (token not in"
+        " cache): it was cancelled, or has expired. Obtain new tokens in the file that"
+        " HADOOP_TOKEN_FILE_LOCATION names, or unset that variable and use a ticket (kinit)"
+    )
+
+
+def test_another_principal_names_its_property() -> None:
+    class Login:
+        def authenticate(self, principal: str) -> Any:
+            return self
+
+        def step(self, token: bytes = b"") -> bytes:
+            return b"ours"
+
+    kerberos = SaslAuth(method="KERBEROS", mechanism="GSSAPI", protocol="rm", server_id="h")
+    refusal = packet(
+        header(
+            SASL,
+            status=2,
+            exception_class_name="javax.security.sasl.SaslException",
+            error_msg="GSS initiate failed",
+        )
+    )
+    with serving(liar(sasl_answer(1, auths=[kerberos]) + refusal)) as address:
+        more = {"principals": ("nn/h@R",), "principal_note": "KEY is nn/_HOST@R"}
+        service = calls_of_a_user(address, Login(), **more)
+        with pytest.raises(CredentialRefused) as caught:
+            service.call(Method("ask", GetNewApplicationRequest, GetNewApplicationRequest), ASK)
+        service.close()
+    assert str(caught.value) == (
+        f"{address}: the server takes no ticket for nn/h@R; it says that it is rm/h."
+        " KEY is nn/_HOST@R"
+    )
 
 
 def test_a_node_is_not_believed_either() -> None:

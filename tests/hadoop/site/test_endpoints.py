@@ -147,16 +147,89 @@ class TestFileSystems:
             endpoints.name_service(of({}))
 
 
+PAIR = {
+    "fs.defaultFS": "hdfs://prod",
+    "dfs.nameservices": "prod",
+    "dfs.ha.namenodes.prod": "a,b",
+    "dfs.namenode.rpc-address.prod.a": "one:8020",
+    "dfs.namenode.rpc-address.prod.b": "two:8020",
+    "dfs.namenode.https-address.prod.b": "two:50470",
+}
+
+
+class TestWebServers:
+    """``webhdfs://`` names a web server; the site's own are its file systems."""
+
+    @pytest.mark.parametrize(
+        ("url", "web"),
+        [
+            ("webhdfs://two:9870/x", ("http://one:9870", "http://two:9870")),
+            ("webhdfs://TWO/x", ("http://one:9870", "http://two:9870")),
+            ("swebhdfs://two:50470", ("https://one:9871", "https://two:50470")),
+        ],
+    )
+    def test_of_a_pair(self, url: str, web: object) -> None:
+        found = endpoints.name_service(of(PAIR), url)
+        assert (found.name, found.highly_available) == ("prod", True)
+        assert found.web.urls == web
+
+    def test_of_one(self) -> None:
+        site = {"fs.defaultFS": "hdfs://nn:9000", "dfs.namenode.http-address": "0.0.0.0:50070"}
+        found = endpoints.name_service(of(site), "webhdfs://nn:50070/x")
+        assert (found.name, shown(found.rpc)) == ("nn:9000", ["nn:9000"])
+
+    def test_below_a_viewfs(self) -> None:
+        mounts = {"fs.viewfs.mounttable.all.link./user": "hdfs://nn1:8020/home"}
+        conf = of({"fs.defaultFS": "viewfs://all", **mounts})
+        assert endpoints.name_service(conf, "webhdfs://nn1:9870/x").name == "nn1:8020"
+
+    @pytest.mark.parametrize("url", ["webhdfs://three:9870", "webhdfs://two:50470", "webhdfs://c"])
+    def test_of_another_site(self, url: str) -> None:
+        found = endpoints.name_service(of(PAIR), url)
+        assert found.rpc.addresses == ()
+        assert found.web.urls[0].startswith(f"http://{url[10:]}")
+
+    def test_the_location_by_its_name_node(self) -> None:
+        def by_name_node(url: str) -> str:
+            return endpoints.hdfs_location(of(PAIR), url)
+
+        assert by_name_node("webhdfs://two:9870/a%20b") == "hdfs://prod/a%20b"
+        for other in ("webhdfs://three:9870/a", "hdfs://two:8020/a", "/a", "webhdfs://a:b/c"):
+            assert by_name_node(other) == other
+
+
 class TestSecurity:
-    def test_kerberos_is_refused_with_one_message(self) -> None:
-        endpoints.refuse_kerberos(of({}))
-        endpoints.refuse_kerberos(of({"hadoop.security.authentication": "SIMPLE"}))
+    def test_authentication(self) -> None:
+        name = "hadoop.security.authentication"
+        assert not endpoints.is_secure(of({}))
+        assert not endpoints.is_secure(of({name: "SIMPLE"}))
+        assert endpoints.is_secure(of({name: "Kerberos"}))
         with pytest.raises(ConfigurationError) as caught:
-            endpoints.refuse_kerberos(of({"hadoop.security.authentication": "kerberos"}))
+            endpoints.is_secure(of({name: "ldap"}))
         assert str(caught.value) == (
-            "this cluster wants Kerberos (hadoop.security.authentication in "
-            "/conf/yarn-site.xml), which TonY does not support yet"
+            f"{name} is 'ldap' in /conf/yarn-site.xml; expected simple or kerberos"
         )
+
+    def test_principals_have_their_servers_hosts(self) -> None:
+        found = endpoints.rm_client(
+            of(
+                {
+                    "yarn.resourcemanager.ha.enabled": "true",
+                    "yarn.resourcemanager.ha.rm-ids": "a,b",
+                    "yarn.resourcemanager.hostname.a": "RM1.example.org",
+                    "yarn.resourcemanager.hostname.b": "rm2.example.org",
+                    "yarn.resourcemanager.principal": "rm/_HOST@EXAMPLE.ORG",
+                }
+            )
+        )
+        assert found.principals == (
+            "rm/rm1.example.org@EXAMPLE.ORG",
+            "rm/rm2.example.org@EXAMPLE.ORG",
+        )
+        principal = {"dfs.namenode.kerberos.principal": "hdfs/nn.example.org@EXAMPLE.ORG"}
+        service = endpoints.name_service(of({"fs.defaultFS": "hdfs://other", **principal}))
+        assert service.rpc.principals == ("hdfs/nn.example.org@EXAMPLE.ORG",)
+        assert endpoints.rm_client(of({"yarn.resourcemanager.hostname": "rm"})).principals == ()
 
     @pytest.mark.parametrize(
         ("value", "allowed"),

@@ -23,8 +23,8 @@ from tony_core.hadoop.errors import (
     RemoteError,
     WrongService,
 )
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.rpc.service import Failover
-from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.tokens import Token, attempt_of, claim_of
@@ -122,7 +122,7 @@ def open_client() -> Iterator[Callable[[Hadoop], RmClient]]:
     opened: List[RmClient] = []
 
     def make(cluster: Hadoop) -> RmClient:
-        client = RmClient.open(configuration(cluster), user=User(cluster.user))
+        client = RmClient.open(configuration(cluster), identity=ClusterIdentity(cluster.user))
         opened.append(client)
         return client
 
@@ -270,7 +270,8 @@ class TestClients:
 def client_of(conf: SiteConfiguration, node: NodeId) -> RmClient:
     """A client that takes a node for the ResourceManager."""
     return RmClient.open(
-        SiteConfiguration.of({"yarn.resourcemanager.address": str(node)}), user=User("nobody")
+        SiteConfiguration.of({"yarn.resourcemanager.address": str(node)}),
+        identity=ClusterIdentity("nobody"),
     )
 
 

@@ -14,9 +14,11 @@ from typing import Any, Optional, Type
 from urllib.parse import urlsplit
 
 from tests.master.shell import Shell
-from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.credentials import Credentials, CredentialsError, am_rm_token
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
 from tony_core.hadoop.yarn.messages.yarn import ContainerLaunchContext
 from tony_core.hadoop.yarn.records import Capability
@@ -24,24 +26,44 @@ from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.hadoop.yarn.rm_master import RmMaster
 from tony_core.job.spec import Job
 from tony_core.schedulers.container_pool import WebProxy
+from tony_core.schedulers.yarn import job_credentials
+from tony_core.schedulers.yarn.master.webproxy import web_proxy
 
 PATIENCE_S = 60.0
 
 
 class BehindProxy:
-    """A job whose page is read through the proxy, until it is left."""
+    """A job whose page is read through the proxy, until it is left.
 
-    def __init__(self, conf_dir: str, user: str, folder: Path, job: Job, **proxy: str) -> None:
+    On a cluster with Kerberos the page has the site's own settings, as a master reads them. No
+    unmanaged application gets its token there: the ResourceManager compares the principal with
+    the user's short name. So the token is that of a container on one of the ``nodes``, which
+    waits until the job is left.
+    """
+
+    def __init__(
+        self,
+        conf_dir: str,
+        identity: ClusterIdentity,
+        folder: Path,
+        job: Job,
+        *,
+        nodes: Optional[Path] = None,
+        **proxy: str,
+    ) -> None:
+        self._nodes = nodes
+        self._over = folder / "over"
+        wait = f"until test -e '{self._over}'; do sleep 0.1; done"
         self._conf = SiteConfiguration.load({}, conf_dir=conf_dir)
-        self.client = RmClient.open(self._conf, user=User(user))
+        self.client = RmClient.open(self._conf, identity=identity)
         self.application = self.client.new_application().id
         context = ApplicationSubmissionContext(
             application_id=self.application.to_message(),
             application_name="behind the proxy",
             queue="default",
-            unmanaged_am=True,
+            unmanaged_am=nodes is None,
             application_type="TONY",
-            am_container_spec=ContainerLaunchContext(),
+            am_container_spec=ContainerLaunchContext(command=[wait] if nodes else []),
             resource=Capability(64, 1).to_message(),
             max_app_attempts=1,
         )
@@ -49,9 +71,13 @@ class BehindProxy:
         web = self._conf.get("yarn.resourcemanager.webapp.address")
         assert web, "the ResourceManager's web address is not known"
         self.url = f"http://{web}/proxy/{self.application}/"
-        where = WebProxy((str(urlsplit(self.url).hostname),), self.url, "dr.who")._replace(**proxy)
+        where = WebProxy((str(urlsplit(self.url).hostname),), self.url, "dr.who")
+        if identity.is_secure:
+            sent = job_credentials.select_master_properties(self._conf)
+            where = web_proxy(SiteConfiguration.of(sent), self.application, "")
+        where = where._replace(**proxy)
         master_context = {"host": "localhost", "bind": "0.0.0.0", "proxy": where}
-        self.shell = Shell(folder, job.replace(user=user), context=master_context)
+        self.shell = Shell(folder, job.replace(user=identity.user), context=master_context)
         self._rm = self._register()
         self._stopped = threading.Event()
         self._beating = threading.Thread(target=self._beat)
@@ -59,7 +85,7 @@ class BehindProxy:
     def _register(self) -> RmMaster:
         end = time.monotonic() + PATIENCE_S
         while True:
-            token = self.client.report(self.application).am_rm_token
+            token = self._find_token()
             if token is not None:
                 break
             assert time.monotonic() < end, "the application was not accepted"
@@ -68,6 +94,16 @@ class BehindProxy:
         rm = RmMaster.open(endpoints.rm_scheduler(self._conf), token, allowed=allowed)
         rm.register("localhost", 0, self.shell.master._site.url)
         return rm
+
+    def _find_token(self) -> Optional[Token]:
+        if self._nodes is None:
+            return self.client.report(self.application).am_rm_token
+        for path in self._nodes.glob(f"**/{self.application}/container_*/container_tokens"):
+            try:
+                return am_rm_token(Credentials.decode(path.read_bytes()))
+            except CredentialsError:
+                pass  # it is being written
+        return None
 
     def _beat(self) -> None:
         while not self._stopped.wait(1.0):
@@ -92,6 +128,7 @@ class BehindProxy:
     ) -> None:
         if not self._stopped.is_set():
             self.finish()
+        self._over.touch()
         self._rm.close()
         self.client.close()
         self.shell.__exit__(kind, error, trace)

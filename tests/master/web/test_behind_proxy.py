@@ -19,6 +19,7 @@ from tests.master.shell import ScriptedExecutor, a_job
 from tests.master.web.behind_proxy import BehindProxy
 from tony_core.client.errors import PageError
 from tony_core.client.page import JobPage
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.job.spec import Job, Program, Resources, Role, Timeouts
 from tony_core.protocol.messages import Noted, Serving
 
@@ -97,7 +98,8 @@ def behind(hadoop: GetHadoop, tmp_path: Path) -> Iterator[Callable[..., BehindPr
 
     def make(job: Job, **proxy: str) -> BehindProxy:
         cluster = hadoop()
-        made = BehindProxy(str(cluster.conf_dir), cluster.user, tmp_path / "job", job, **proxy)
+        identity = ClusterIdentity(cluster.user)
+        made = BehindProxy(str(cluster.conf_dir), identity, tmp_path / "job", job, **proxy)
         opened.append(made.__enter__())
         return made
 

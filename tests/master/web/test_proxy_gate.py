@@ -20,7 +20,7 @@ ONE = Role("worker", 1, Resources(), "true")
 PROXY = WebProxy(("nowhere.invalid", "127.0.0.1"), "http://rm/proxy/app_1/")
 
 
-def shell(folder: Path, **changes: str) -> Shell:
+def shell(folder: Path, **changes: Any) -> Shell:
     return Shell(folder, a_job(ONE), context={"proxy": PROXY._replace(**changes)})
 
 
@@ -110,6 +110,32 @@ def test_a_list_for_all(tmp_path: Path) -> None:
     with shell(tmp_path, view_acl="*") as made:
         made.launched(1)
         assert [fetch(made, user)[0] for user in ("eve", "")] == [200, 200]
+
+
+def test_who_is_not_authenticated_sees_nothing_on_a_secure_cluster(tmp_path: Path) -> None:
+    names = ("dr.who", "web")
+    with shell(tmp_path, unauthenticated=names, view_acl="dr.who,bob") as made:
+        made.launched(1)
+        expected = {"tester": 200, "bob": 200, "eve": 403, "dr.who": 403, "web": 403, "": 403}
+        for user, status in expected.items():
+            assert fetch(made, user)[0] == status, user
+        assert b"do not authenticate" in fetch(made, "dr.who")[1]
+        assert b"does not name the user" in fetch(made)[1]
+        for path in ("/", "/logs/worker:0/stdout", "/tensorboard/", "/api/events"):
+            assert fetch(made, "dr.who", path)[0] == fetch(made, "", path)[0] == 403, path
+
+
+def test_a_list_for_all_is_for_all_authenticated_users_there(tmp_path: Path) -> None:
+    with shell(tmp_path, unauthenticated=("dr.who",), view_acl="*") as made:
+        made.launched(1)
+        found = {user: fetch(made, user)[0] for user in ("eve", "dr.who", "")}
+        assert found == {"eve": 200, "dr.who": 403, "": 403}
+
+
+def test_no_claimed_name_is_believed_on_a_secure_cluster(tmp_path: Path) -> None:
+    with shell(tmp_path, unauthenticated=("*",), view_acl="*") as made:
+        made.launched(1)
+        assert [fetch(made, user)[0] for user in ("tester", "eve", "")] == [403] * 3
 
 
 def test_groups_are_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

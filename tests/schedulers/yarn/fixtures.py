@@ -23,9 +23,10 @@ from tests.schedulers.standin import make_runtime
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.hadoop.credentials import Credentials, am_rm_token
-from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.identity import cluster_identity, container_identity
+from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
-from tony_core.hadoop.tokens import attempt_of
+from tony_core.hadoop.tokens import AM_RM, attempt_of
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.hadoop.yarn.launch import Launch as Context
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
@@ -35,6 +36,7 @@ from tony_core.hadoop.yarn.records import Capability
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job, MasterSpec, Resources, Runtime
 from tony_core.schedulers import container_pool
+from tony_core.schedulers.yarn.client.delegation_tokens import job_tokens
 from tony_core.schedulers.yarn.client.scheduler import YarnScheduler
 from tony_core.schedulers.yarn.master import heartbeat
 from tony_core.schedulers.yarn.master.application import Application
@@ -53,7 +55,8 @@ class YarnMasters:
         self.queue = queue
         self.user = cluster.user
         self.conf = SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir))
-        self.client = RmClient.open(self.conf, user=User(cluster.user))
+        self.identity = cluster_identity(self.conf, cluster.environment_of(cluster.user))
+        self.client = RmClient.open(self.conf, identity=self.identity)
         self.scratch = scratch
         scratch.mkdir(parents=True, exist_ok=True)
         scratch.chmod(0o777)
@@ -75,7 +78,7 @@ class YarnMasters:
             application_name=name,
             queue=self.queue,
             application_type="TONY",
-            am_container_spec=Context((command,)).to_message(),
+            am_container_spec=Context((command,), credentials=self._tokens()).to_message(),
             resource=small,
             am_container_resource_request=[
                 ResourceRequest(
@@ -91,6 +94,13 @@ class YarnMasters:
         self.client.submit(context.replace(**more))
         return found
 
+    def _tokens(self) -> Credentials:
+        """What a submit gives an application; nothing on an open cluster."""
+        if not self.identity.is_secure:
+            return Credentials()
+        services = [endpoints.name_service(self.conf)]
+        return Credentials(job_tokens(self.conf, self.identity, self.client, services))
+
     def credentials(self, application: ApplicationId, attempt: int) -> Credentials:
         """What the master of an attempt was given, once there is one."""
         path = until(lambda: self._file(application, attempt, "token"), f"attempt {attempt}")
@@ -105,7 +115,8 @@ class YarnMasters:
         **more: Any,
     ) -> Master:
         """A started pool with an attempt's credentials."""
-        token = am_rm_token(self.credentials(application, attempt))
+        held = self.credentials(application, attempt)
+        token = am_rm_token(held)
         assert token is not None
         number = attempt_of(token)
         assert number is not None
@@ -121,8 +132,13 @@ class YarnMasters:
                 placement_spec=job.placement_spec,
             ),
             job,
-            LaunchContexts(python=sys.executable, runtime=str(self.runtime)),
+            LaunchContexts(
+                python=sys.executable,
+                runtime=str(self.runtime),
+                credentials=Credentials(held.without(AM_RM).tokens),
+            ),
             token,
+            container_identity(self.conf, self.user, held),
             superseded=self.superseded.append,
             **more,
         )
@@ -163,12 +179,8 @@ class YarnHarness(Harness):
     ) -> None:
         self.masters = YarnMasters(cluster, scratch, queue)
         self._most_mb = most_mb
-        env = {
-            "HADOOP_CONF_DIR": str(cluster.conf_dir),
-            "HADOOP_USER_NAME": cluster.user,
-            "PATH": os.environ["PATH"],
-        }
-        self.scheduler = YarnScheduler(env)
+        env = cluster.environment_of(cluster.user)
+        self.scheduler = YarnScheduler({**env, "PATH": os.environ["PATH"]})
         self._submitted: List[str] = []
 
     def master(self, name: str = "first") -> Master:

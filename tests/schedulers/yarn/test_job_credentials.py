@@ -39,7 +39,7 @@ SECRET = bytes(range(32))
 def test_a_master_finds_its_job_in_its_credentials() -> None:
     secrets, file = job_credentials.master_secrets(SECRET, MASTER)
     assert file is None
-    read = job_credentials.parse_secrets(Credentials(secrets=secrets).encode())
+    read = job_credentials.parse_credentials(Credentials(secrets=secrets).encode())[1]
     assert read[job_credentials.SECRET] == SECRET
     assert job_credentials.read_master_credentials(read) == MASTER
 
@@ -67,7 +67,7 @@ def test_the_limit_is_of_the_packed_size() -> None:
 
 def test_an_executor_learns_where_the_next_master_is() -> None:
     secrets = {job_credentials.SECRET: SECRET, job_credentials.SITE: EXECUTOR.encode()}
-    read = job_credentials.parse_secrets(Credentials(secrets=secrets).encode())
+    read = job_credentials.parse_credentials(Credentials(secrets=secrets).encode())[1]
     assert job_credentials.read_executor_credentials(read) == EXECUTOR
     assert job_credentials.JOB not in read
 
@@ -108,7 +108,7 @@ def test_secrets_are_read_as_hadoop_reads_them(
 ) -> None:
     given_tokens = {f"t{i}": Token(data, data[::-1], "kind", "") for i, data in enumerate(tokens)}
     data = Credentials(given_tokens, secrets).encode(version)
-    assert job_credentials.parse_secrets(data) == dict(Credentials.decode(data).secrets)
+    assert job_credentials.parse_credentials(data)[1] == dict(Credentials.decode(data).secrets)
 
 
 @fuzz(noise=st.binary(max_size=60), cut=st.integers(0, 200))
@@ -116,7 +116,7 @@ def test_broken_credentials_never_do_worse_than_an_error(noise: bytes, cut: int)
     whole = Credentials(secrets={"a": b"1" * 130, "b": noise}).encode()
     for data in (whole[:cut], b"HDTS\0" + noise, noise):
         try:
-            job_credentials.parse_secrets(data)
+            job_credentials.parse_credentials(data)
         except JobCredentialsError:
             pass
 

@@ -55,6 +55,14 @@ _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
             " again when one has ended",
         ),
         (
+            "Failed to renew token: Kind: HDFS_DELEGATION_TOKEN, Service: 10.0.0.1:8020, Ident:"
+            " (token for ada: HDFS_DELEGATION_TOKEN owner=ada@REALM, renewer=oozie, realUser=,"
+            " issueDate=1795454336712, maxDate=1796059136712, sequenceNumber=11, masterKeyId=2)",
+            "it cannot renew the HDFS_DELEGATION_TOKEN for 10.0.0.1:8020, whose renewer is oozie."
+            " Obtain one whose renewer is the ResourceManager (yarn.resourcemanager.principal), or"
+            " one without a renewer",
+        ),
+        (
             f"{_EXCEPTION}User ada does not have permission to submit {APP} to queue private",
             "ada may not submit to the queue private (its ACL does not allow it)",
         ),
@@ -70,7 +78,16 @@ _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
         (
             f"java.security.AccessControlException: User mallory cannot perform operation"
             f" MODIFY_APP on {APP}",
-            f"mallory may not end {APP}, which belongs to another user (tony.yarn.acl.modify)",
+            f"mallory may not end {APP}, which belongs to another user. Its owner may, the users"
+            " and groups of its tony.yarn.acl.modify, and the administrators of the queue and the"
+            " cluster",
+        ),
+        (
+            f"java.security.AccessControlException: User mallory cannot perform operation"
+            f" VIEW_APP on {APP}",
+            f"mallory may not look at {APP}, which belongs to another user. Its owner may, the"
+            " users and groups of its tony.yarn.acl.view, and the administrators of the queue and"
+            " the cluster",
         ),
         (
             "Found non empty SchedulingRequest in AllocateRequest for"
@@ -92,6 +109,18 @@ _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
             " scheduler=org.apache.hadoop.yarn.server.resourcemanager.scheduler.fair.FairScheduler"
             " cannot handle placement constraints, rejecting this allocate operation",
             NO_CONSTRAINTS,
+        ),
+        (
+            "SIMPLE authentication is not enabled.  Available:[TOKEN, KERBEROS]",
+            "the cluster asks for Kerberos, and the configuration read here does not: name the"
+            " cluster's own by HADOOP_CONF_DIR, or set hadoop.security.authentication to kerberos"
+            " in its core-site.xml",
+        ),
+        (
+            "User eve@SANDBOX.EXAMPLE (auth:KERBEROS) is not authorized for protocol interface"
+            " org.apache.hadoop.yarn.api.ApplicationClientProtocolPB: denied by configured ACL",
+            "eve@SANDBOX.EXAMPLE may not call the cluster at all: ask its administrator for the"
+            " right (hadoop-policy.xml, the list for ApplicationClientProtocolPB)",
         ),
         ("org.apache.hadoop.yarn.SomeException: a new reason", "a new reason"),
         ("AM container  is\nlaunched", "AM container is launched"),

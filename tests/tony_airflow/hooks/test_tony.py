@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable, Iterator, List, cast
 
 import pytest
 
@@ -25,6 +25,7 @@ from tony_core.schedulers.port import (
     LastingRefusal,
     NoSuchApplication,
     NoSuchScheduler,
+    Scheduler,
     SchedulerError,
 )
 
@@ -56,6 +57,34 @@ def until(question: Callable[[], Any], what: str) -> Any:
             return answer
         assert time.monotonic() < deadline, f"{what} did not come within {PATIENCE_S:g} s"
         time.sleep(0.1)
+
+
+class Opened:
+    """A scheduler as far as a connection's login is compared with it."""
+
+    def __init__(self, user: str) -> None:
+        self.user = user
+
+
+@pytest.mark.parametrize(
+    ("site", "refused"),
+    [
+        (Site("yarn", "prod", user="ml"), True),
+        (Site("yarn", "prod"), False),
+        (Site("local", "prod", user="ml"), False),
+    ],
+)
+def test_a_login_that_a_cluster_with_kerberos_does_not_take(
+    site: Site, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = TonyHook()
+    monkeypatch.setattr(TonyHook, "site", site)
+    hook._check_user(cast(Scheduler, Opened("ml")))
+    if refused:
+        with pytest.raises(SiteError, match=r"names the login ml, .* this process is airflow: "):
+            hook._check_user(cast(Scheduler, Opened("airflow")))
+    else:
+        hook._check_user(cast(Scheduler, Opened("airflow")))
 
 
 class TestAJob:

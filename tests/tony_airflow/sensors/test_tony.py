@@ -20,10 +20,13 @@ from airflow.providers.common.compat.sdk import (
 
 from tests.tony_airflow.tasks import Instance, end_all, jobs, operator, until
 from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.sensors import waiting
 from tony_airflow.sensors.tony import TonySensor
 from tony_airflow.sensors.waiting import read_condition
 from tony_airflow.triggers.sensing import TonySensingTrigger
-from tony_core.schedulers.port import SchedulerError
+from tony_core.client.workflow.condition import REACHED, ConditionResult
+from tony_core.client.workflow.poller import Subscription
+from tony_core.schedulers.port import LastingRefusal, SchedulerError
 
 pytestmark = pytest.mark.timeout(300)
 PATIENCE_S = 120.0
@@ -232,14 +235,38 @@ def test_of_another_machine_nothing_can_be_seen(go: Path) -> None:
 
 
 @pytest.mark.parametrize("which", [{"name": "a"}, {"application_id": "application_1_0001"}])
-def test_a_wrong_setup_of_a_triggerer_is_reported_at_once(
-    tmp_path: Path, which: Dict[str, str]
+def test_a_wrong_setup_of_a_triggerer_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: Dict[str, str]
 ) -> None:
+    monkeypatch.setattr(waiting, "REFUSED_S", 0.2)
+    monkeypatch.setattr(waiting, "REFUSAL_PAUSE_S", 0.05)
+    monkeypatch.setattr(Subscription.__init__, "__defaults__", (None, False, None, 0.2))
     site = {"scheduler": "yarn", "hadoop_conf_dir": str(tmp_path / "nowhere")}
     condition = read_condition(sensor(**which)).to_dict()
     content = fired(TonySensingTrigger(site=site, condition=condition, poll_interval=0.2))
     with pytest.raises(AirflowFailException, match=f"this triggerer .*{tmp_path}/nowhere"):
         sensor(**which).execute_complete({}, content)
+
+
+def test_a_refusal_is_borne_while_a_ticket_is_written_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And one that lasts ends the check with its sentence."""
+    monkeypatch.setattr(waiting, "REFUSAL_PAUSE_S", 0.05)
+    refusals = [LastingRefusal("the ticket has expired")]
+
+    def answer(*_: Any) -> ConditionResult:
+        if refusals:
+            raise refusals.pop() if len(refusals) == 1 else refusals[0]
+        return ConditionResult(REACHED, "it is there")
+
+    monkeypatch.setattr(waiting.SensorWait, "_evaluate", answer)
+    assert sensor(name="a").poke({}).is_done
+    assert refusals == []
+    refusals[:] = [LastingRefusal("the ticket has expired")] * 1000
+    monkeypatch.setattr(waiting, "REFUSED_S", 0.2)
+    with pytest.raises(AirflowFailException, match="the ticket has expired"):
+        sensor(name="a").poke({})
 
 
 def test_a_reached_wait_leaves_nothing_running(go: Path) -> None:

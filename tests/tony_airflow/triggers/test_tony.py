@@ -16,7 +16,7 @@ from tests.tony_airflow.tasks import SLEEPS, end_all, jobs, operator
 from tests.tony_airflow.tasks import Instance as TaskInstance
 from tony_airflow.triggers import tony as trigger_module
 from tony_airflow.triggers.tony import TonyTrigger
-from tony_core.client.workflow.poller import JobEnded
+from tony_core.client.workflow.poller import JobEnded, Subscription
 from tony_core.schedulers.port import AppState, AppStatus
 
 pytestmark = pytest.mark.timeout(300)
@@ -119,7 +119,10 @@ def test_a_triggerer_of_another_host_names_the_remedy(tony_home: Path) -> None:
     assert not of_a_cluster.foreign_host("the job a")
 
 
-def test_a_wrong_setup_of_a_triggerer_is_reported_at_once(tmp_path: Path) -> None:
+def test_a_wrong_setup_of_a_triggerer_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Subscription.__init__, "__defaults__", (None, False, None, 0.2))
     site = {"scheduler": "yarn", "hadoop_conf_dir": str(tmp_path / "nowhere")}
     refused = payload(TonyTrigger(site=site, app_id="application_1_0001"))["refused"]
     assert f"this triggerer ({socket.gethostname()})" in refused

@@ -16,8 +16,10 @@ which the job was submitted (``tony.client.lease``). The poller reads often enou
 less often the more jobs there are, and never so often that it costs much.
 
 **A scheduler that does not answer** is asked again, at growing intervals, until a subscription's
-own limit has passed. If the answer lacks a job, the poller asks for that one by its id, since lists
-are cut; the job is gone when the scheduler has twice answered that it does not exist.
+own limit has passed. One that refuses this client (an expired ticket) is asked again for as long
+as a watch does (``REFUSED_S``): a ticket may just be written anew. If the answer lacks a job, the
+poller asks for that one by its id, since lists are cut; the job is gone when the scheduler has
+twice answered that it does not exist.
 
 A subscription may also search for its job, until the scheduler's list has it.
 
@@ -52,8 +54,9 @@ from typing import (
 
 from tony_core.client.errors import PageError, UsageError
 from tony_core.client.merge import from_page
+from tony_core.client.outage import LEASE_SHARE, REFUSED_S, PageOutage, SchedulerOutage
 from tony_core.client.page import JobPage
-from tony_core.client.workflow.outage import LEASE_SHARE, Outage, PageOutage
+from tony_core.hadoop.web import WebAccess
 from tony_core.schedulers.port import (
     AppStatus,
     LastingRefusal,
@@ -70,16 +73,15 @@ EACH_S = 0.1  # at the least between two reads of any page
 SLOWEST_S = 30.0  # between two calls to a scheduler that does not answer
 GATHER_S = 0.2  # triggers start in crowds: their first call is one
 MISSES = 2
-REFUSALS = (LastingRefusal, NoSuchScheduler, UsageError)
+REFUSALS = (NoSuchScheduler, UsageError)
 """Errors that another call cannot mend: most often this machine's configuration is wrong."""
 
 
 class JobSource(Protocol):
     """The calls to one scheduler that a poller needs."""
 
-    @property
-    def user(self) -> str:
-        """The user who reads the jobs' pages; empty for the process's own."""
+    def web(self) -> Optional[WebAccess]:
+        """Who reads the jobs' pages; None for the process's own user. Blocks."""
 
     async def a_status(self, app_id: str) -> AppStatus:
         """One application."""
@@ -173,6 +175,7 @@ class Subscription:
         lease_s: Optional[float] = None,
         get_logs: bool = False,
         search: Optional[Search] = None,
+        refused_s: float = REFUSED_S,
     ) -> None:
         self.app_id = app_id
         self.poll_s = poll_s
@@ -187,7 +190,7 @@ class Subscription:
         self.is_reading = False
         self.wants_links = True
         self.misses = 0
-        self.outage = Outage(unreachable_s)
+        self.outage = SchedulerOutage(unreachable_s, refused_s)
         self.page = PageOutage(lease_s)
 
     async def next(self) -> Update:
@@ -316,14 +319,19 @@ class JobPoller:
     def _failed(subscription: Subscription, error: Exception, began: float) -> None:
         """A call for the subscription's job was not answered."""
         why = _text_of(error)
-        outage, updates = subscription.outage, subscription.updates
+        updates = subscription.updates
         if isinstance(error, REFUSALS):
             updates.put_nowait(AccessRefused(why))
             return
-        if outage.failed(since=max(began, subscription.since)):
+        failure = subscription.outage.failed(error, max(began, subscription.since))
+        if failure.is_first:
             updates.put_nowait(Retrying(why))
-        if outage.has_expired:
-            updates.put_nowait(SchedulerUnreachable(why, outage.seconds))
+        if not failure.has_expired:
+            return
+        if isinstance(error, LastingRefusal):
+            updates.put_nowait(AccessRefused(why))
+        else:
+            updates.put_nowait(SchedulerUnreachable(why, failure.seconds))
 
     # ------------------------------------------------------------------ the jobs' pages
 
@@ -353,7 +361,7 @@ class JobPoller:
     async def _read(self, subscription: Subscription, status: AppStatus) -> None:
         loop = asyncio.get_running_loop()
         try:
-            view = await loop.run_in_executor(self._pages, read_page, status, self._source.user)
+            view = await loop.run_in_executor(self._pages, self._read_page, status)
         except (PageError, OSError, RuntimeError) as error:
             # The scheduler decides how the job is; but reads of the page keep the lease.
             warning = subscription.page.failed(_text_of(error))
@@ -369,6 +377,9 @@ class JobPoller:
         if subscription.get_logs:
             await self._read_output(subscription, view)
 
+    def _read_page(self, status: AppStatus) -> JobView:
+        return read_page(status, self._source.web())
+
     async def _read_output(self, subscription: Subscription, view: JobView) -> None:
         loop = asyncio.get_running_loop()
         read, position = self._source.read_output, subscription.position
@@ -381,9 +392,9 @@ class JobPoller:
             subscription.updates.put_nowait(JobSeen(view, lines))
 
 
-def read_page(status: AppStatus, user: str = "") -> JobView:
-    """Read a running job's page as a user; PageError when it does not answer."""
-    page = JobPage(str(status.page_url), user=user)
+def read_page(status: AppStatus, access: Optional[WebAccess] = None) -> JobView:
+    """Read a running job's page; PageError when it does not answer."""
+    page = JobPage(str(status.page_url), access=access)
     try:
         return from_page(page.job(), page.tasks(), status, app_id=status.app_id)
     finally:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Tuple
 
+from tony_core.client.outage import PageOutage
 from tony_core.client.watch import ENDING_KINDS, Callbacks
-from tony_core.client.workflow.outage import PageOutage
 from tony_core.client.workflow.results import metrics_of
 from tony_core.job.mask import mask_text
 from tony_core.view import PAGE, JobView, TaskView

@@ -9,7 +9,7 @@ import secrets
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
-from .connection import ConnectionBroken, split_url
+from .connection import ConnectionBroken, Negotiation, split_url
 from .datanodes import DATA_NODES_TRIED, DataNodeLost, FileUpload, fetch
 from .namenodes import (
     NameNodeResponse,
@@ -47,7 +47,9 @@ _T = TypeVar("_T")
 class WebHdfs:
     """A file system, used as one user. Paths are absolute, without a scheme.
 
-    ``delegation`` is a delegation token (as WebHDFS writes it) to send in place of the name.
+    ``delegation`` is a delegation token (as WebHDFS writes it) to send in place of the name;
+    ``negotiate`` makes the authentication of each connection to a host, which says who we are;
+    ``obtain`` gives the delegation token for each call.
     ``limit_s`` says how long a caller that only looks waits; None: no less than others.
     """
 
@@ -59,12 +61,22 @@ class WebHdfs:
         delegation: str = "",
         limits: RetryLimits = RetryLimits(),
         limit_s: Callable[[], Optional[float]] = lambda: None,
+        negotiate: Optional[Callable[[str], Negotiation]] = None,
+        obtain: Optional[Callable[[], str]] = None,
     ) -> None:
         self.service = service
         self.user = user
-        identity = ("delegation", delegation) if delegation else ("user.name", user)
+        self._by_name = not delegation and negotiate is None and obtain is None
+        self.identity = ("delegation", delegation) if delegation else ("user.name", user)
+
+        def query() -> Dict[str, str]:
+            if obtain is not None:
+                return {"delegation": obtain()}
+            # With a login the server knows us by a name that its own rules make.
+            return dict([self.identity]) if negotiate is None else {}
+
         self._limit_s = limit_s
-        self._names = NameNodes(service, identity, limits, limit_s)
+        self._names = NameNodes(service, query, limits, limit_s, negotiate)
 
     def close(self) -> None:
         """Give back the kept connections; the next call takes new ones."""
@@ -135,13 +147,17 @@ class WebHdfs:
         try:
             self._names.call("PUT", source, "RENAME", destination=target, renameoptions=option)
         except RequestRefused as error:
-            found = translate_remote_exception(error.refusal, target, self.user)
+            found = translate_remote_exception(
+                error.refusal, target, self.user, by_name=self._by_name
+            )
             if not isinstance(found, FileNotFoundError):
                 raise found from None
             if error.unsure and self.exists(target) and not self.exists(source):
                 return  # it was done the first time, and only the answer was lost
             missing = target if "destination" in error.refusal.text else source
-            raise translate_remote_exception(error.refusal, missing, self.user) from None
+            raise translate_remote_exception(
+                error.refusal, missing, self.user, by_name=self._by_name
+            ) from None
         except NameNodeUnreachable as error:
             raise self._unreachable(error, target) from None
 
@@ -155,7 +171,7 @@ class WebHdfs:
 
         def read(without: Dict[str, str]) -> io.BufferedIOBase:
             url = self._redirect("GET", path, "OPEN", offset=str(offset), **without)
-            return fetch(url, shown or path, self.user, self._limit_s())
+            return self._fetch(url, shown or path)
 
         try:
             return self._on_some_node(path, "reading", read)
@@ -204,7 +220,7 @@ class WebHdfs:
             made = name()
             with _named(path, made):
                 url = self._redirect("PUT", made, "CREATE", **options, **without)
-            upload = FileUpload(url, path, self.user)
+            upload = FileUpload(url, path, self.user, self.service.authorities)
             try:
                 send(upload)
             except BaseException as error:
@@ -232,9 +248,7 @@ class WebHdfs:
 
         def compute(without: Dict[str, str]) -> str:
             url = self._redirect("GET", path, "GETFILECHECKSUM", **without)
-            with fetch(url, path, self.user, self._limit_s()) as stream, translate_parse_errors(
-                path
-            ):
+            with self._fetch(url, path) as stream, translate_parse_errors(path):
                 found = parse_json(stream.read(_LONGEST_CHECKSUM))["FileChecksum"]
                 return f"{found['algorithm']}:{found['bytes']}"
 
@@ -268,6 +282,9 @@ class WebHdfs:
             return base64.b64decode(found["XAttrs"][0]["value"][2:])
 
     # ------------------------------------------------------------------ one call
+
+    def _fetch(self, url: str, path: str) -> io.BufferedReader:
+        return fetch(url, path, self.user, self._limit_s(), self.service.authorities)
 
     def _on_some_node(self, path: str, doing: str, attempt: Callable[[Dict[str, str]], _T]) -> _T:
         """Try the DataNode that a NameNode leads to; some others when that one is out of reach."""
@@ -310,7 +327,9 @@ class WebHdfs:
         try:
             return self._names.call(method, path, operation, **more)
         except RequestRefused as error:
-            raise translate_remote_exception(error.refusal, path, self.user) from None
+            raise translate_remote_exception(
+                error.refusal, path, self.user, by_name=self._by_name
+            ) from None
         except NameNodeUnreachable as error:
             raise self._unreachable(error, path) from None
 

@@ -14,7 +14,7 @@ import errno
 import re
 import socket
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Tuple
 
 CONNECT_S = 10.0
 WAIT_S = 120.0  # for each piece; a DataNode may wait half as long for another one
@@ -23,6 +23,7 @@ _LONGEST_LINE = 64 << 10
 _MOST_HEADERS = 200
 _MOST_INTERIM = 20
 _BUFFER = 128 << 10
+_LISTS = ("set-cookie", "www-authenticate")  # may come several times
 
 # What int() and isdigit() take is more than what a server may send.
 _STATUS = re.compile(r"[1-5][0-9]{2}", re.ASCII)
@@ -52,6 +53,16 @@ class ConnectionBroken(OSError):
         super().__init__(errno.EPROTO, text)
 
 
+class Negotiation(Protocol):
+    """The authentication of one connection (``hadoop.kerberos.spnego``)."""
+
+    def fields(self) -> Dict[str, str]:
+        """The header fields of the next request."""
+
+    def check(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Check an answer; False: it was refused, ask once more."""
+
+
 class Connection:
     """An open connection to a server."""
 
@@ -62,9 +73,12 @@ class Connection:
         deadline: float = float("inf"),
         wait_s: float = WAIT_S,
         connect_s: float = CONNECT_S,
+        authorities: str = "",
     ) -> None:
+        """``authorities`` (PEM) are trusted beside those of this machine."""
         self.address = address
         self.used = False  # has served an exchange, so the server may have closed it since
+        self.negotiation: Optional[Negotiation] = None
         self._wait_s = wait_s
         self._deadline = deadline
         self._sock: Optional[Any] = None
@@ -73,7 +87,7 @@ class Connection:
         sock = socket.create_connection((address.host, address.port), timeout=limit)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._sock = _secured(sock, address.host) if tls else sock
+            self._sock = _secured(sock, address.host, authorities) if tls else sock
             self._stream = self._sock.makefile("rb", _BUFFER)
         except BaseException:
             sock.close()
@@ -102,8 +116,16 @@ class Connection:
     def request(self, method: str, target: str) -> Response:
         """Send a request without a body; returns its answer."""
         length = "" if method == "GET" else "Content-Length: 0\r\n"
-        self.head(method, target, length)
-        return self.response()
+        if self.negotiation is None:
+            self.head(method, target, length)
+            return self.response()
+        while True:
+            fields = self.negotiation.fields()
+            self.head(method, target, length + "".join(f"{k}: {v}\r\n" for k, v in fields.items()))
+            response = self.response()
+            if self.negotiation.check(response.status, response.headers):
+                return response
+            response.read(_LONGEST_LINE)
 
     def head(self, method: str, target: str, fields: str) -> None:
         """The beginning of a request; ``fields`` are whole header lines."""
@@ -152,7 +174,10 @@ class Connection:
             if not line:
                 return headers
             name, _, value = line.partition(":")
-            headers[name.strip().lower()] = value.strip()
+            key, value = name.strip().lower(), value.strip()
+            if key in _LISTS and key in headers:
+                value = f"{headers[key]}, {value}"
+            headers[key] = value
         raise ConnectionBroken(f"an answer of more than {_MOST_HEADERS} header lines")
 
     def _line(self) -> str:
@@ -247,10 +272,13 @@ class Response:
         return not self._ended
 
 
-def _secured(sock: socket.socket, host: str) -> Any:
+def _secured(sock: socket.socket, host: str, authorities: str) -> Any:
     import ssl  # only here: it is large, and most clusters are without
 
-    return ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+    context = ssl.create_default_context()
+    if authorities:
+        context.load_verify_locations(cadata=authorities)
+    return context.wrap_socket(sock, server_hostname=host)
 
 
 def split_url(url: str, *, from_tls: bool = False) -> Tuple[bool, Address, str]:
@@ -281,7 +309,7 @@ def describe_error(error: OSError) -> str:
         return "no such host is known"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return (
-            "its certificate is not trusted here; SSL_CERT_FILE may name a file "
-            "with the authorities to trust"
+            "its certificate is not trusted here; SSL_CERT_FILE, or tony.https.ca-file in the"
+            " site's core-site.xml, may name a file (PEM) with the authorities to trust"
         )
     return error.strerror or str(error) or type(error).__name__

@@ -50,12 +50,20 @@ class DataNodeLost(Exception):
         return sorted({str(one[4][0]) for one in found})
 
 
-def fetch(url: str, path: str, user: str, limit_s: Optional[float] = None) -> io.BufferedReader:
+def fetch(
+    url: str, path: str, user: str, limit_s: Optional[float] = None, authorities: str = ""
+) -> io.BufferedReader:
     """Download from the URL that a NameNode gave; raises :class:`DataNodeLost`, or an OSError."""
     tls, address, target = split_url(url)
     try:
         wait_s = WAIT_S if limit_s is None else limit_s / DATA_NODES_TRIED
-        connection = Connection(address, tls, wait_s=wait_s, connect_s=min(CONNECT_S, wait_s))
+        connection = Connection(
+            address,
+            tls,
+            wait_s=wait_s,
+            connect_s=min(CONNECT_S, wait_s),
+            authorities=authorities,
+        )
     except OSError as error:
         raise DataNodeLost(address, error) from None
     try:
@@ -108,14 +116,14 @@ class _Download(io.RawIOBase):
 class FileUpload:
     """A file on its way to a DataNode. ``begun`` is false while nothing has been sent."""
 
-    def __init__(self, url: str, path: str, user: str) -> None:
+    def __init__(self, url: str, path: str, user: str, authorities: str = "") -> None:
         tls, address, self._target = split_url(url)
         self.node = address
         self._path = path
         self._user = user
         self.started = False
         try:
-            self._connection = Connection(address, tls)
+            self._connection = Connection(address, tls, authorities=authorities)
         except OSError as error:
             raise DataNodeLost(self.node, error) from None
 

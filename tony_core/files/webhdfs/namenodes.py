@@ -22,10 +22,10 @@ import os
 import random
 import threading
 import time
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import quote, urlencode
 
-from .connection import CONNECT_S, Address, Connection, describe_error
+from .connection import CONNECT_S, Address, Connection, Negotiation, describe_error
 from .responses import NO_NODE, RemoteException, parse_remote_exception
 
 RETRY_S = 30.0
@@ -62,6 +62,7 @@ class Service(NamedTuple):
     tls: bool = False
     name: str = "WebHDFS"
     note: str = ""  # which configuration they are from
+    authorities: str = ""  # to trust beside this machine's, as PEM
 
 
 class NameNodeResponse(NamedTuple):
@@ -105,12 +106,14 @@ class NameNodes:
     def __init__(
         self,
         service: Service,
-        identity: Tuple[str, str],
+        identity: Callable[[], Mapping[str, str]],
         limits: RetryLimits = RetryLimits(),
         limit_s: Callable[[], Optional[float]] = lambda: None,
+        negotiate: Optional[Callable[[str], Negotiation]] = None,
     ) -> None:
         self.service = service
         self._identity = identity
+        self._negotiate = negotiate
         self._limits = limits
         self._limit_s = limit_s
         self._active = 0
@@ -133,7 +136,7 @@ class NameNodes:
 
         Raises :class:`RequestRefused` or :class:`NameNodeUnreachable`.
         """
-        query = urlencode({"op": operation, **dict([self._identity]), **more}, quote_via=quote)
+        query = urlencode({"op": operation, **self._identity(), **more}, quote_via=quote)
         target = f"{_PREFIX}{quote(path)}?{query}"
         started = time.monotonic()
         until, why = self._failed_until
@@ -210,6 +213,10 @@ class NameNodes:
                 raise NameNodeUnreachable(
                     f"{address}: {describe_error(error)}", sent=sent
                 ) from None
+            except BaseException:  # of the authentication
+                if connection is not None:
+                    connection.close()
+                raise
             if response.reusable:
                 self._give_back(connection)
             else:
@@ -237,7 +244,13 @@ class NameNodes:
                     break
         if found is None:
             connect_s = CONNECT_S if self._has_answered else self._limits.first_s
-            return Connection(address, self.service.tls, deadline, CALL_S, connect_s)
+            service = self.service
+            found = Connection(
+                address, service.tls, deadline, CALL_S, connect_s, service.authorities
+            )
+            if self._negotiate is not None:
+                found.negotiation = self._negotiate(address.host)
+            return found
         found.until(deadline)
         return found
 

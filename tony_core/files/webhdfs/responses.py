@@ -14,8 +14,16 @@ from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 _SECURE = (
-    "the cluster requires authentication (Kerberos, or a delegation token that is "
-    "still valid), and secure clusters are not supported yet"
+    "the cluster asks for Kerberos: get a ticket (kinit), or a delegation token that is still valid"
+)
+_BY_NAME = (
+    "the cluster asks for Kerberos, and the configuration read here does not: name the cluster's"
+    " own by HADOOP_CONF_DIR, or set hadoop.security.authentication to kerberos in its"
+    " core-site.xml"
+)
+_EXPIRED = (
+    "the delegation token was cancelled, or has expired: obtain new tokens in the file that"
+    " HADOOP_TOKEN_FILE_LOCATION names, or unset that variable and use a ticket (kinit)"
 )
 _SAFE_MODE = (
     "HDFS is in safe mode and takes no changes: wait until it has left it, or ask the administrator"
@@ -46,7 +54,7 @@ _KNOWN: Dict[str, Tuple[int, str]] = {
     "AuthorizationException": (errno.EACCES, ""),
     "SecurityException": (errno.EACCES, _SECURE),
     "AuthenticationException": (errno.EACCES, _SECURE),
-    "InvalidToken": (errno.EACCES, _SECURE),
+    "InvalidToken": (errno.EACCES, _EXPIRED),
     "SafeModeException": (errno.EROFS, _SAFE_MODE),
     "NSQuotaExceededException": (errno.EDQUOT, _QUOTA),
     "DSQuotaExceededException": (errno.EDQUOT, _QUOTA),
@@ -109,16 +117,24 @@ def _message(remote: str, text: str) -> str:
     return message[len(remote) + 2 :] if message.startswith(remote + ": ") else message
 
 
-def translate_remote_exception(refusal: RemoteException, path: str, user: str) -> OSError:
-    """Translate an exception into an OSError that says what to do."""
+def translate_remote_exception(
+    refusal: RemoteException, path: str, user: str, *, by_name: bool = False
+) -> OSError:
+    """Translate an exception into an OSError that says what to do.
+
+    ``by_name``: the request said a user's name only, as on a cluster without Kerberos.
+    """
     name, text, server, _ = refusal
     code, advice = _KNOWN.get(name, (errno.EIO, ""))
     for part, other, hint in _BY_TEXT:
         if part in text:
             code, advice = other, hint
+    if by_name and advice == _SECURE:
+        advice = _BY_NAME
     if name == "AccessControlException":
         who = f"TonY asks as {user!r}, by HADOOP_USER_NAME or the login"
-        return PermissionError(errno.EACCES, f"{text or 'permission denied'} ({who})", path)
+        how = "with Kerberos by ticket, keytab or token"
+        return PermissionError(errno.EACCES, f"{text or 'permission denied'} ({who}; {how})", path)
     if not name:
         where = f"{server} gave {text}: is that the web address of a NameNode?"
         return OSError(errno.EPROTO, where, path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import select
 import socket
 import time
-from typing import NamedTuple, Optional, Sequence, Tuple, Union
+from typing import NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.hadoop.errors import (
     AuthenticationError,
@@ -19,10 +19,9 @@ from tony_core.hadoop.errors import (
     Unreachable,
     remote_error,
 )
-from tony_core.hadoop.rpc.messages import Token
 from tony_core.hadoop.rpc.protobuf import Message
 from tony_core.hadoop.rpc.sasl import STRENGTH
-from tony_core.hadoop.rpc.wire import CallFailed, CallResult, User, Wire
+from tony_core.hadoop.rpc.wire import CallFailed, CallResult, Identity, Wire
 
 PING_S = 30.0
 """While we wait, the server hears from us this often, and we notice when it is gone."""
@@ -48,6 +47,8 @@ class Endpoints(NamedTuple):
     addresses: Tuple[Address, ...]
     note: str = ""
     tls: bool = False  # of a web address
+    principals: Tuple[str, ...] = ()  # of the servers, as many as addresses; with Kerberos only
+    principal_note: str = ""  # which property names them
 
     @property
     def urls(self) -> Tuple[str, ...]:
@@ -88,14 +89,15 @@ class Connection:
         address: Address,
         protocol: str,
         client_id: bytes,
-        identity: Union[User, Token],
+        identity: Identity,
         deadline: Deadline,
         *,
+        principal: str = "",
         allowed: Sequence[str] = STRENGTH,
     ) -> None:
         self.address = address
         self.identity = identity
-        self._wire = Wire(protocol, client_id, identity, allowed=allowed)
+        self._wire = Wire(protocol, client_id, identity, principal=principal, allowed=allowed)
         self._closed = False
         self._sock = self._open(deadline)
 

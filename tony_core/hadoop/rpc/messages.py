@@ -29,6 +29,22 @@ class Token(Message):
     service: str = one(4, STRING, default="", required=True)
 
 
+class GetDelegationTokenRequest(Message):
+    renewer: str = one(1, STRING, default="", required=True)
+
+
+class GetDelegationTokenResponse(Message):
+    token: Token = one(1, Token, default=EMPTY)
+
+
+class GetServerDefaultsRequest(Message):
+    pass
+
+
+class GetServerDefaultsResponse(Message):  # its content is not read
+    pass
+
+
 class CredentialsKV(Message):
     alias: str = one(1, STRING, default="", required=True)
     token: Token = one(2, Token, default=EMPTY)

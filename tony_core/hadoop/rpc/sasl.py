@@ -25,7 +25,7 @@ from __future__ import annotations
 import base64
 import importlib
 import os
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
 
 from tony_core.hadoop.errors import AuthenticationError, ProtocolError
 
@@ -87,8 +87,40 @@ def new_nonce() -> bytes:
     return base64.b64encode(os.urandom(30))
 
 
+class Mechanism(Protocol):
+    """A mechanism of SASL from the client's side."""
+
+    qop: str
+    """The quality of protection agreed upon."""
+    proven: bool
+    """The server has proved who it is."""
+    longest: int
+    """The bytes that one wrapped message may hold; 0: any number."""
+
+    @property
+    def protects(self) -> bool:
+        """Whether messages must be wrapped."""
+
+    def respond(self, challenge: bytes) -> bytes:
+        """The first response; the challenge is empty where a mechanism has none."""
+
+    def advance(self, challenge: bytes) -> bytes:
+        """The response to a further challenge."""
+
+    def finish(self, last: Optional[bytes]) -> None:
+        """Take what the server sent with its success, if anything: it has proved itself now."""
+
+    def wrap(self, message: bytes) -> bytes:
+        """Protect a message."""
+
+    def unwrap(self, token: bytes) -> bytes:
+        """Unprotect a message; raises :class:`AuthenticationError` if it was altered."""
+
+
 class DigestMd5:
-    """An authentication, and the protection of the messages after it."""
+    """An authentication, and the protection of the messages after it: a :class:`Mechanism`."""
+
+    longest = 0
 
     def __init__(
         self,
@@ -122,7 +154,8 @@ class DigestMd5:
                 raise ProtocolError(f"a challenge of DIGEST-MD5 without {name}")
         if directives["algorithm"].lower() != b"md5-sess":
             raise AuthenticationError(f"the server asks for {_decode(directives['algorithm'])}")
-        self.qop = self._choose(directives.get("qop", b"auth"))
+        offered = directives.get("qop", b"auth").decode("ascii", "replace")
+        self.qop = choose_protection([name.strip() for name in offered.split(",")], self._allowed)
         realm, nonce, cnonce = directives.get("realm", b""), directives["nonce"], self._nonce()
         start = md5(b":".join((self._user, realm, self._password)))
         session = md5(b":".join((start, nonce, cnonce)))
@@ -163,6 +196,16 @@ class DigestMd5:
             )
         self.proven = True
 
+    def advance(self, challenge: bytes) -> bytes:
+        """Take the server's proof when it comes before its success."""
+        self.verify(challenge)
+        return b""
+
+    def finish(self, last: Optional[bytes]) -> None:
+        """Take the server's proof, unless it came before."""
+        if last is not None or not self.proven:
+            self.verify(last or b"")
+
     def wrap(self, message: bytes) -> bytes:
         """Protect a message."""
         if self._layer is None:
@@ -174,16 +217,6 @@ class DigestMd5:
         if self._layer is None:
             raise ValueError("nothing is wrapped with the protection auth")
         return self._layer.unwrap(token)
-
-    def _choose(self, offered: bytes) -> str:
-        names = {name.strip() for name in offered.decode("ascii", "replace").split(",")}
-        for qop in STRENGTH:
-            if qop in names and qop in self._allowed:
-                return qop
-        raise AuthenticationError(
-            f"the server offers the protection {', '.join(sorted(names))}, and "
-            f"{', '.join(self._allowed)} is asked for here: hadoop.rpc.protection differs"
-        )
 
     def _cipher(self, offered: bytes) -> str:
         names = {name.strip() for name in offered.decode("ascii", "replace").split(",")}
@@ -228,6 +261,17 @@ class _Layer:
         if not equal_in_constant_time(mac, hmac_md5(self._check, number + message)[:_MAC_LENGTH]):
             raise AuthenticationError("a protected message was altered on its way")
         return message
+
+
+def choose_protection(offered: Sequence[str], allowed: Sequence[str]) -> str:
+    """The strongest protection that both sides allow."""
+    for qop in STRENGTH:
+        if qop in offered and qop in allowed:
+            return qop
+    raise AuthenticationError(
+        f"the server offers the protection {', '.join(sorted(set(offered)))}, and "
+        f"{', '.join(allowed)} is asked for here: hadoop.rpc.protection differs"
+    )
 
 
 def parse_directives(text: bytes) -> Dict[str, bytes]:

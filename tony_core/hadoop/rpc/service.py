@@ -20,30 +20,29 @@ from typing import (
     Tuple,
     Type,
     TypeVar,
-    Union,
 )
 
 from tony_core.hadoop.errors import (
     AuthenticationError,
     Closed,
+    CredentialRefused,
     DeadlineExceeded,
     HadoopError,
+    KdcUnreachable,
+    LoginError,
     ProtocolError,
     Remedy,
     Unreachable,
 )
 from tony_core.hadoop.rpc.connection import Address, Connection, Deadline, Endpoints
-from tony_core.hadoop.rpc.messages import Token
 from tony_core.hadoop.rpc.protobuf import DecodeError, Message
 from tony_core.hadoop.rpc.sasl import STRENGTH
-from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.rpc.wire import Identity
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
 _CLOSE_S = 5.0  # for a call under way to notice that its connection was ended
-
-Identity = Union[User, Token]
 
 
 class Method(Generic[Request, Response]):
@@ -88,11 +87,13 @@ class Service:
     ) -> None:
         self.name = endpoints.service
         self.addresses = endpoints.addresses
+        self._principals = dict(zip(endpoints.addresses, endpoints.principals))
         self.protocol = protocol
         self._identity = identity
         self._allowed = tuple(allowed)
         self._limits = limits
         self._note = endpoints.note
+        self._principal_note = endpoints.principal_note
         self._failover = failover or Failover(len(self.addresses))
         self._client_id = os.urandom(16)
         self._calls = 0
@@ -203,6 +204,7 @@ class Service:
                 self._client_id,
                 self._identity,
                 connect,
+                principal=self._principals.get(address, ""),
                 allowed=self._allowed,
             )
             if self._closing.is_set():
@@ -221,8 +223,15 @@ class Service:
             self._drop()
 
     def _add_note(self, error: HadoopError) -> HadoopError:
-        if isinstance(error, Unreachable) and self._note:
-            error.args = (f"{error}. {self._note}",)
+        # A note is about this service's address, or about who the server has to be.
+        note = self._note
+        if isinstance(error, (CredentialRefused, LoginError)):
+            is_named = any(name in str(error) for name in self._principals.values())
+            note = self._principal_note if is_named else ""
+        elif isinstance(error, KdcUnreachable) or not isinstance(error, Unreachable):
+            note = ""
+        if note:
+            error.args = (f"{error}. {note}",)
         return error
 
     def _final_error(
@@ -272,12 +281,14 @@ class Failover:
         self._jitter = jitter
         self._pauses = 0
         self._tried = 0
+        self._failures = 0  # since the last answer
         self.current = 0
 
     def record_success(self) -> None:
         """Record that the current server answered: pauses are short again."""
         self._pauses = 0
         self._tried = 0
+        self._failures = 0
 
     def record_failure(self, error: HadoopError, *, repeatable: bool = True) -> Optional[float]:
         """Record a failure; the seconds to wait before trying :attr:`current`, which may change.
@@ -290,6 +301,10 @@ class Failover:
             return None
         if error.remedy is Remedy.RETRY:
             return self._pause()
+        self._failures += 1
+        if isinstance(error, CredentialRefused) and self._failures >= self._count:
+            self._failures = 0
+            return None
         self.current = (self.current + 1) % self._count
         self._tried += 1
         if self._tried < self._count:

@@ -4,13 +4,15 @@ Theory of operation
 ===================
 
 A connection opens with a header of seven bytes that says whether SASL follows. Without it
-(SIMPLE), the context (user and protocol) and calls follow at once. With it (TOKEN)::
+(SIMPLE), the context (user and protocol) and calls follow at once. With it (TOKEN, KERBEROS)::
 
     us                              server
     NEGOTIATE           ────▶
-                        ◀────       NEGOTIATE: mechanisms; the one we want has its challenge
+                        ◀────       NEGOTIATE: mechanisms; a token's has its challenge
     INITIATE: response  ────▶
-                        ◀────       SUCCESS: the server's own proof
+                        ◀────       CHALLENGE   } of Kerberos only,
+    RESPONSE            ────▶                   } twice
+                        ◀────       SUCCESS: the server's own proof, unless it came before
     context, calls      ────▶
 
 Everything is a *packet*: a length of four bytes, a header after its own length (a varint), a
@@ -19,7 +21,8 @@ protection was agreed upon, each packet after that, its length included, travels
 signed in a SASL packet with the state WRAP, in both directions; what comes out of them is one
 stream again.
 
-Until the server has proved that it knows the token, its handshake is all that is read. An answer
+Until the server has proved who it is (that it knows the token, or the key of the principal that the
+site's configuration names), its handshake is all that is read. An answer
 before that, an error for the whole connection, a way around the proof: each of them breaks the
 connection (:class:`AuthenticationError`). Without SASL nothing is proved, and all is believed.
 
@@ -35,10 +38,13 @@ tell the server that it may have seen this call before.
 from __future__ import annotations
 
 import base64
-from typing import Callable, List, NamedTuple, Optional, Sequence, Union
+from typing import Callable, List, NamedTuple, Optional, Protocol, Sequence, Union
 
+from tony_core.files.webhdfs.token_file import HDFS_DELEGATION, LOCATION
 from tony_core.hadoop.errors import (
     AuthenticationError,
+    CredentialRefused,
+    HadoopError,
     ProtocolError,
     short_class_name,
     strip_class,
@@ -54,7 +60,9 @@ from tony_core.hadoop.rpc.messages import (
     UserInformation,
 )
 from tony_core.hadoop.rpc.protobuf import DecodeError, Message, read_delimited
-from tony_core.hadoop.rpc.sasl import STRENGTH, DigestMd5, new_nonce
+from tony_core.hadoop.rpc.sasl import STRENGTH, DigestMd5, Mechanism, new_nonce
+from tony_core.hadoop.rpc.sasl_gssapi import Context, Gssapi
+from tony_core.hadoop.tokens import RM_DELEGATION
 
 _HELLO = b"hrpc\x09\x00"  # magic, version, service class
 _NO_SASL, _SASL = b"\x00", b"\xdf"
@@ -75,12 +83,27 @@ LONGEST_UNPROVEN = 1 << 20
 
 _WEB = b"HTTP"
 
+_OF_USERS = (HDFS_DELEGATION, RM_DELEGATION)
+_INVALID_TOKEN = "InvalidToken"  # noqa: S105
+_GSSAPI_REFUSED = "GSS initiate failed"  # Java's words for whatever is wrong
+
 
 class User(NamedTuple):
     """The caller on a cluster without authentication; ``real`` is who acts for that user."""
 
     name: str
     real: str = ""
+
+
+class KerberosLogin(Protocol):
+    """A login to Kerberos (``kerberos.login.Login``)."""
+
+    def authenticate(self, principal: str) -> Context:
+        """A context for a server that has to be this principal; raises :class:`HadoopError`."""
+
+
+Identity = Union[User, Token, KerberosLogin]
+"""Who calls: a name that is believed, the holder of a token, or of a Kerberos ticket."""
 
 
 class Authenticated(NamedTuple):
@@ -115,8 +138,9 @@ class Wire:
         self,
         protocol: str,
         client_id: bytes,
-        identity: Union[User, Token],
+        identity: Identity,
         *,
+        principal: str = "",
         allowed: Sequence[str] = STRENGTH,
         nonce: Callable[[], bytes] = new_nonce,
     ) -> None:
@@ -124,8 +148,10 @@ class Wire:
         self._nonce = nonce
         self._client_id = client_id
         self._identity = identity
+        self._principal = principal  # that the server has to be, with Kerberos
         self._allowed = allowed
-        self._sasl: Optional[DigestMd5] = None
+        self._announced = ""  # the principal that the server says it is
+        self._sasl: Optional[Mechanism] = None
         self._out = bytearray()
         self._waiting: List[bytes] = []  # packets of calls made before the handshake was over
         self._stream = bytearray()  # bytes as they came
@@ -183,7 +209,7 @@ class Wire:
         except DecodeError as error:
             self.broken = True
             raise ProtocolError(f"what the server sent is no answer of Hadoop's: {error}") from None
-        except (ProtocolError, AuthenticationError):
+        except HadoopError:
             self.broken = True
             raise
         return events
@@ -200,7 +226,7 @@ class Wire:
         if not bare and call_id == _CALL_SASL:
             raise ProtocolError("a handshake inside a protected packet")
         if not self.ready:
-            _refuse_unproven(call_id, header)
+            self._refuse_unproven(call_id, header)
         if header.status in (_ERROR, _FATAL):
             fatal = header.status == _FATAL or call_id < 0
             self.broken = self.broken or fatal
@@ -217,6 +243,33 @@ class Wire:
             body = read_delimited(packet, at)[0] if at < len(packet) else b""
             events.append(CallResult(call_id, body))
 
+    def _refuse_unproven(self, call_id: int, header: RpcResponseHeader) -> None:
+        """Refuse all but the handshake's messages from a server that is not authenticated."""
+        if header.status == _OK and call_id == _CALL_SASL:
+            return
+        if header.status != _FATAL and call_id != _CALL_SASL:
+            raise AuthenticationError("the server answered before it has proved who it is")
+        name = header.exception_class_name
+        words = strip_class(name, header.error_msg) or "no reason given"
+        kind = short_class_name(name)
+        identity, principal = self._identity, self._principal
+        if isinstance(identity, Token) and identity.kind in _OF_USERS and kind == _INVALID_TOKEN:
+            raise CredentialRefused(
+                f"the server does not know the {identity.kind} for {identity.service} ({words}): it"
+                " was cancelled, or has expired. Obtain new tokens in the file that"
+                f" {LOCATION} names, or unset that variable and use a ticket (kinit)"
+            )
+        if words == _GSSAPI_REFUSED and principal:
+            if self._announced and self._announced != principal.rpartition("@")[0]:
+                raise CredentialRefused(
+                    f"the server takes no ticket for {principal}; it says that it is"
+                    f" {self._announced}"
+                )
+            words += f"; {principal} has another key than the KDC, or its clock differs"
+        raise AuthenticationError(
+            f"the server refused before it has proved who it is: {words} ({kind})"
+        )
+
     def _sasl_packet(self, message: RpcSasl, events: List[Event]) -> None:
         sasl = self._sasl
         if message.state == _WRAP:
@@ -228,35 +281,42 @@ class Wire:
                 if packet is None:
                     break
                 self._packet(packet, events, bare=False)
-        elif self.ready or isinstance(self._identity, User):
+        elif self.ready:
             raise ProtocolError("a handshake after the handshake")
         elif message.state == _NEGOTIATE and sasl is None:
             self._answer_challenge(message.auths, self._identity)
         elif message.state == _CHALLENGE and sasl is not None and not sasl.proven:
-            sasl.verify(message.token)
-            self._send_sasl(RpcSasl(state=_RESPONSE, token=b""))
+            self._send_sasl(RpcSasl(state=_RESPONSE, token=sasl.advance(message.token)))
         elif message.state == _SUCCESS and sasl is not None:
             # The proof came with this, or with a challenge before; never not at all.
-            if message.has("token") or not sasl.proven:
-                sasl.verify(message.token)
+            sasl.finish(message.token if message.has("token") else None)
             self._establish()
             events.append(Authenticated(sasl.qop))
         else:
             raise ProtocolError(f"the state {message.state} does not belong here in a handshake")
 
-    def _answer_challenge(self, auths: Sequence[SaslAuth], token: Token) -> None:
+    def _answer_challenge(self, auths: Sequence[SaslAuth], identity: Identity) -> None:
+        by_token = isinstance(identity, Token)
+        method, mechanism = ("TOKEN", "DIGEST-MD5") if by_token else ("KERBEROS", "GSSAPI")
         for auth in auths:
-            if auth.method == "TOKEN" and auth.mechanism == "DIGEST-MD5":
+            if auth.method == method and auth.mechanism == mechanism:
                 break
         else:
             offered = ", ".join(f"{a.method} {a.mechanism}".strip() for a in auths) or "nothing"
-            raise AuthenticationError(
-                f"the server takes no tokens by DIGEST-MD5; it offers {offered}"
+            wanted = "tokens by DIGEST-MD5" if by_token else "Kerberos tickets"
+            raise AuthenticationError(f"the server takes no {wanted}; it offers {offered}")
+        if isinstance(identity, Token):
+            service = f"{auth.protocol}/{auth.server_id}"
+            # A token's identifier and password are any bytes; the mechanism wants text.
+            user = base64.b64encode(identity.identifier)
+            password = base64.b64encode(identity.password)
+            self._sasl = DigestMd5(
+                user, password, service, allowed=self._allowed, nonce=self._nonce
             )
-        service = f"{auth.protocol}/{auth.server_id}"
-        # A token's identifier and password are any bytes; the mechanism wants text.
-        user, password = base64.b64encode(token.identifier), base64.b64encode(token.password)
-        self._sasl = DigestMd5(user, password, service, allowed=self._allowed, nonce=self._nonce)
+        else:
+            assert not isinstance(identity, User)
+            self._announced = f"{auth.protocol}/{auth.server_id}"
+            self._sasl = Gssapi(identity.authenticate(self._principal), self._allowed)
         answer = self._sasl.respond(auth.challenge)
         chosen = auth.replace(challenge=None)
         self._send_sasl(RpcSasl(state=_INITIATE, token=answer, auths=[chosen]))
@@ -283,7 +343,10 @@ class Wire:
         if not self.ready:
             self._waiting.append(packet)
         elif self._sasl is not None and self._protected:
-            self._send_sasl(RpcSasl(state=_WRAP, token=self._sasl.wrap(packet)))
+            longest = self._sasl.longest or len(packet)
+            for at in range(0, len(packet), longest):
+                piece = packet[at : at + longest]
+                self._send_sasl(RpcSasl(state=_WRAP, token=self._sasl.wrap(piece)))
         else:
             self._out += packet
 
@@ -306,17 +369,7 @@ def _packet(header: RpcRequestHeader, *messages: Message) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def _refuse_unproven(call_id: int, header: RpcResponseHeader) -> None:
-    """Refuse all but the handshake's messages from a server that is not authenticated."""
-    if header.status == _OK and call_id == _CALL_SASL:
-        return
-    if header.status == _FATAL or call_id == _CALL_SASL:
-        name = header.exception_class_name
-        words = strip_class(name, header.error_msg) or "no reason given"
-        raise AuthenticationError(
-            f"the server refused before it has proved who it is: {words} ({short_class_name(name)})"
-        )
-    raise AuthenticationError("the server answered before it has proved who it is")
+_GSSAPI_REFUSED = "GSS initiate failed"  # Java's words for whatever is wrong
 
 
 def _next(stream: bytearray, longest: int) -> Optional[bytes]:

@@ -44,7 +44,7 @@ class Launch(NamedTuple):
     environment: Mapping[str, str] = {}
     files: Mapping[str, LocalFile] = {}  # by the name it gets
     credentials: Credentials = Credentials()
-    view_acl: str = ""  # "user,user group,group"; of an application's first launch
+    view_acl: str = ""  # "user,user group,group"; a node has them of the application's first launch
     modify_acl: str = ""
 
     def to_message(self) -> yarn.ContainerLaunchContext:

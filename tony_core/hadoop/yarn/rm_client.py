@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from typing import Dict, Iterable, List, Optional, Sequence, Set
 
+from tony_core.hadoop.identity import ClusterIdentity, cluster_identity, rm_token_service
 from tony_core.hadoop.rpc.connection import Deadline
+from tony_core.hadoop.rpc.messages import GetDelegationTokenRequest, GetDelegationTokenResponse
 from tony_core.hadoop.rpc.service import CallTimeouts, Method, Service
-from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.site import endpoints
-from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.messages import client_calls as calls
 from tony_core.hadoop.yarn.messages.container_calls import (
@@ -87,6 +89,11 @@ ATTEMPTS = Method(
 CONTAINERS = Method("getContainers", calls.GetContainersRequest, calls.GetContainersResponse)
 SIGNAL = Method("signalToContainer", SignalContainerRequest, SignalContainerResponse)
 
+# A second token, where the answer to the first request was lost, expires unused.
+DELEGATION_TOKEN = Method(
+    "getDelegationToken", GetDelegationTokenRequest, GetDelegationTokenResponse
+)
+
 SIGNALS = {"THREAD_DUMP": 1, "GRACEFUL_SHUTDOWN": 2, "FORCEFUL_SHUTDOWN": 3}
 
 _KILL_POLL_S = 0.2
@@ -103,16 +110,17 @@ class RmClient:
         cls,
         conf: SiteConfiguration,
         *,
-        user: Optional[User] = None,
+        identity: Optional[ClusterIdentity] = None,
         limits: CallTimeouts = CallTimeouts(),
     ) -> RmClient:
         """A client of a site's ResourceManager; connects at the first call."""
-        endpoints.refuse_kerberos(conf)
+        who = identity or cluster_identity(conf)
+        found = endpoints.rm_client(conf)
         return cls(
             Service(
-                endpoints.rm_client(conf),
+                found,
                 PROTOCOL,
-                user or User(user_name()),
+                who.for_rpc(lambda: rm_token_service(conf), found.service),
                 allowed=endpoints.allowed_protections(conf),
                 limits=limits,
             )
@@ -264,6 +272,11 @@ class RmClient:
         """The cluster's resource types: memory-mb, vcores, and the site's own."""
         answer = self.service.call(RESOURCE_TYPES, calls.GetAllResourceTypeInfoRequest())
         return [ResourceType(one.name, one.units) for one in answer.resource_type_info]
+
+    def delegation_token(self, renewer: str) -> Token:
+        """A new token of the caller, which ``renewer`` may renew as well; its service is empty."""
+        request = GetDelegationTokenRequest(renewer=renewer)
+        return Token.from_message(self.service.call(DELEGATION_TOKEN, request).token)
 
     def close(self) -> None:
         """Close the connection."""

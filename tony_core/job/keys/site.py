@@ -86,15 +86,25 @@ _HADOOP = [
     Key("tony.application.num-client-rm-connect-retries", Kind.INT, default="3", at_least=0,
         fills="Hadoop.rm_retries",
         doc="How often the client tries again to reach the ResourceManager."),
+    Key("tony.kerberos.principal", Kind.TEXT, fills="Hadoop.principal",
+        doc="--principal: the principal that the client logs in as on a cluster with Kerberos, by"
+            " tony.kerberos.keytab. By default the user of the ticket cache."),
+    Key("tony.kerberos.keytab", Kind.PATH, fills="Hadoop.keytab",
+        doc="--keytab: a file of this machine with the keys of tony.kerberos.principal; its content"
+            " never leaves it."),
     Key("tony.application.security.enabled", Kind.BOOL, fills="Hadoop.security",
-        doc="Whether the cluster asks for Kerberos: by default what core-site.xml says."),
+        doc="Whether the cluster asks for Kerberos: by default what core-site.xml says, and what"
+            " contradicts it is refused."),
     Key("tony.keytab.user", Kind.TEXT, fills="Hadoop.keytab_user", placeholders=("user", "user1"),
-        doc="The principal of the keytab."),
+        doc="The portal's login in the JVM TonY, of no effect here; a job's is"
+            " tony.kerberos.principal."),
     Key("tony.keytab.location", Kind.TEXT, fills="Hadoop.keytab_location",
         placeholders=("/location/to/tony.keytab", "/path/to/tony.keytab"),
-        doc="Where the keytab is."),
+        doc="The portal's keytab in the JVM TonY, of no effect here; a job's is"
+            " tony.kerberos.keytab."),
     Key("tony.other.namenodes", Kind.LIST, fills="Hadoop.namenodes",
-        doc="Other name nodes to get tokens for."),
+        doc="More file systems that the program reads, as hdfs://NAME or hdfs://HOST:PORT: on a"
+            " cluster with Kerberos the job gets a token for each."),
 ]  # fmt: skip
 
 KEYS = [*_LIMITS, *_MEASURING, *_NETWORK, *_YARN, *_HADOOP]

@@ -17,6 +17,10 @@ every log included, and believes every name in a remote call. A page that asked 
 that would be closed to its owner and open to all others, so the static user may look where
 there is one. Private pages need HTTP authentication for the cluster.
 
+On a cluster with Kerberos the page asks for more: the static user, a user without a name, and
+any user where the web servers believe the name in a request are refused, even by a list that
+lets all users in.
+
 The proxy can be trusted to overwrite the cookie, since it passes none of the browser's.
 Looking up hosts and groups may block, so a thread does it; the request waits meanwhile.
 """
@@ -50,6 +54,7 @@ class ProxyGate:
         self._owner = owner
         self._hosts = [name for name in proxy.hosts if name]
         self._static = proxy.static_user
+        self._unauthenticated = frozenset(proxy.unauthenticated)
         self._users, self._groups = acl(proxy.view_acl)
         self._public_url = proxy.public_url
         self._proxies: FrozenSet[str] = frozenset()
@@ -81,6 +86,12 @@ class ProxyGate:
             )
         elif allowed:
             let_in(exchange)
+        elif user and self._is_unauthenticated(user):
+            self._refuse(
+                exchange,
+                f"{user} may not read this page: the cluster's web servers do not authenticate"
+                " their users (hadoop.http.authentication.type)",
+            )
         elif user:
             self._refuse(exchange, f"{user} may not read this page: the job is {self._owner}'s")
         else:
@@ -88,6 +99,8 @@ class ProxyGate:
 
     def _may_read(self, user: Optional[str]) -> Optional[bool]:
         """None: his groups would have to be known."""
+        if self._unauthenticated and (not user or self._is_unauthenticated(user)):
+            return False
         if "*" in self._users:
             return True
         if not user:
@@ -98,6 +111,9 @@ class ProxyGate:
             return False
         at, member = self._known.get(user, (-math.inf, False))
         return member if self._reactor.now() - at < GROUPS_S else None
+
+    def _is_unauthenticated(self, user: str) -> bool:
+        return user in self._unauthenticated or "*" in self._unauthenticated
 
     def _refuse(self, exchange: Exchange, text: str) -> None:
         where = f": {self._public_url}" if self._public_url else ""

@@ -33,7 +33,7 @@ from tony_core.jsontext import read_object
 from tony_core.schedulers.yarn.node.start import SECRET as SECRET
 from tony_core.schedulers.yarn.node.start import SITE as SITE
 from tony_core.schedulers.yarn.node.start import JobCredentialsError as JobCredentialsError
-from tony_core.schedulers.yarn.node.start import parse_secrets as parse_secrets
+from tony_core.schedulers.yarn.node.start import parse_credentials as parse_credentials
 
 if TYPE_CHECKING:
     from tony_core.hadoop.site.configuration import SiteConfiguration
@@ -184,6 +184,7 @@ _HDFS_PROPERTIES = (
     r"fs\.defaultFS",
     r"fs\.viewfs\.mounttable\..+",
     r"fs\.permissions\.umask-mode",
+    r"hadoop\.security\.(authentication|token\.service\.use_ip)",
     r"dfs\.nameservices",
     r"dfs\.ha\.namenodes\..+",
     r"dfs\.namenode\.(rpc|http|https)-address(\..+)?",
@@ -191,12 +192,12 @@ _HDFS_PROPERTIES = (
     r"dfs\.client\.use\.datanode\.hostname",
     r"dfs\.blocksize",
     r"dfs\.replication",
+    r"tony\.https\.ca-pem",
 )
 """Properties of HDFS, for the master and for executors."""
 
 _YARN_PROPERTIES = (
     r"hadoop\.rpc\.protection",
-    r"hadoop\.security\.authentication",
     r"yarn\.resourcemanager\.(ha\.enabled|ha\.rm-ids|cluster-id)",
     r"yarn\.resourcemanager\.hostname(\..+)?",
     r"yarn\.resourcemanager\.(scheduler\.)?address(\..+)?",
@@ -218,7 +219,9 @@ _FOR_MASTER = re.compile("|".join(_HDFS_PROPERTIES + _YARN_PROPERTIES))
 
 def select_master_properties(conf: SiteConfiguration) -> Dict[str, str]:
     """The master's properties, resolved; ``SiteConfiguration.of`` reads them on the node."""
-    return _select(conf.to_json(), _FOR_MASTER)
+    from tony_core.hadoop.site.certificates import CA_PEM, read_authorities
+
+    return _select({**conf.to_json(), CA_PEM: read_authorities(conf)}, _FOR_MASTER)
 
 
 def select_executor_properties(site: Mapping[str, str]) -> Dict[str, str]:

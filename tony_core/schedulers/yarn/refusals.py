@@ -14,6 +14,7 @@ from tony_core.hadoop.errors import (
     ApplicationNotFound,
     ConfigurationError,
     HadoopError,
+    LoginError,
     RemoteError,
     Unreachable,
 )
@@ -47,13 +48,40 @@ _REFUSALS: List[Tuple[Pattern[str], _Words]] = [
     (
         re.compile(r"User (\S+) cannot perform operation MODIFY_APP on (application_\w+)"),
         lambda m: (
-            f"{m[1]} may not end {m[2]}, which belongs to another user (tony.yarn.acl.modify)"
+            f"{m[1]} may not end {m[2]}, which belongs to another user. Its owner may, the users"
+            " and groups of its tony.yarn.acl.modify, and the administrators of the queue and the"
+            " cluster"
         ),
     ),
     (
         re.compile(r"User (\S+) cannot perform operation VIEW_APP on (application_\w+)"),
         lambda m: (
-            f"{m[1]} may not look at {m[2]}, which belongs to another user (tony.yarn.acl.view)"
+            f"{m[1]} may not look at {m[2]}, which belongs to another user. Its owner may, the"
+            " users and groups of its tony.yarn.acl.view, and the administrators of the queue and"
+            " the cluster"
+        ),
+    ),
+    (
+        re.compile(r"SIMPLE authentication is not enabled"),
+        lambda m: (
+            "the cluster asks for Kerberos, and the configuration read here does not: name the"
+            " cluster's own by HADOOP_CONF_DIR, or set hadoop.security.authentication to kerberos"
+            " in its core-site.xml"
+        ),
+    ),
+    (
+        re.compile(r"User (\S+).* is not authorized for protocol interface (?:[\w$]+\.)*(\w+)"),
+        lambda m: (
+            f"{m[1]} may not call the cluster at all: ask its administrator for the right"
+            f" (hadoop-policy.xml, the list for {m[2]})"
+        ),
+    ),
+    (
+        re.compile(r"Failed to renew token: Kind: (\w+), Service: (\S+?),.*?\brenewer=([^\s,)]*)"),
+        lambda m: (
+            f"it cannot renew the {m[1]} for {m[2]}, whose renewer is {m[3] or 'unknown'}. Obtain"
+            " one whose renewer is the ResourceManager (yarn.resourcemanager.principal), or one"
+            " without a renewer"
         ),
     ),
     (
@@ -162,7 +190,7 @@ def translate_error(error: HadoopError, what: str) -> SchedulerError:
         return NoSuchApplication(f"{what}: the ResourceManager does not know it, or no longer")
     if isinstance(error, Unreachable):
         return SchedulerError(str(error))
-    if isinstance(error, ConfigurationError):
+    if isinstance(error, (ConfigurationError, LoginError)):
         return LastingRefusal(str(error))
     if isinstance(error, RemoteError):
         words = match_refusal(error.text)

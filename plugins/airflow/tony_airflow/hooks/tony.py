@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
-from tony_airflow.connection import CONN_TYPE, LOCAL, Site, SiteError, site_of
+from tony_airflow.connection import CONN_TYPE, LOCAL, YARN, Site, SiteError, site_of
 from tony_airflow.errors import message_of
 from tony_airflow.links.addresses import application_page, links_of
 from tony_core.client.errors import ClientError
@@ -49,6 +49,7 @@ from tony_core.schedulers.port import (
     CheckResult,
     Finding,
     NoSuchApplication,
+    Scheduler,
     SchedulerError,
     Submission,
 )
@@ -129,6 +130,7 @@ class TonyHook(BaseHook):
     def check(self, arguments: JobArguments) -> List[str]:
         """Check a job as far as that works without starting it; the warnings."""
         with self.get_conn().client() as client:
+            self._check_user(client.scheduler)
             loaded = self._load(arguments)
             prepared = client.prepare(loaded.job)
         return [str(problem) for problem in (*loaded.warnings, *prepared.warnings)]
@@ -141,11 +143,23 @@ class TonyHook(BaseHook):
     def submit(self, arguments: JobArguments) -> str:
         """Start a job, and return its application's id at once."""
         with self.get_conn().client() as client:
+            self._check_user(client.scheduler)
             loaded = self._load(arguments)
             started = client.submit(loaded.job, detach=True)
         for problem in (*loaded.warnings, *started.warnings):
             self.log.warning("%s", problem)
         return started.app_id
+
+    def _check_user(self, scheduler: Scheduler) -> None:
+        """Refuse a connection whose login is a name that a cluster with Kerberos does not take."""
+        site = self.site
+        if site.scheduler == YARN and site.user and scheduler.user != site.user:
+            raise SiteError(
+                f"{site.label} names the login {site.user}, and the cluster asks for Kerberos,"
+                f" where this process is {scheduler.user}: clear the login, or name the principal"
+                " and keytab of that user by tony.kerberos.principal and tony.kerberos.keytab in"
+                " its conf"
+            )
 
     def _load(self, arguments: JobArguments) -> Loaded:
         site = self.site
@@ -315,6 +329,7 @@ class TonyHook(BaseHook):
         """The findings of ``tony doctor --no-probe``; starts and writes nothing."""
         job = self._empty_job()
         with self.get_conn().client() as client:
+            self._check_user(client.scheduler)
             yield from client.scheduler.examine(job, None)
 
     def _empty_job(self) -> Job:

@@ -17,6 +17,7 @@ from typing import (
     Dict,
     List,
     Mapping,
+    Optional,
     ParamSpec,
     Tuple,
     TypeVar,
@@ -24,6 +25,7 @@ from typing import (
 
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
+from tony_core.hadoop.web import WebAccess
 from tony_core.view import JobView
 
 THREADS = 4
@@ -58,10 +60,10 @@ class TonyAsyncHook:
         """The hook for a trigger's argument ``site``."""
         return cls(Site.from_dict(site))
 
-    @property
-    def user(self) -> str:
-        """The user who reads jobs' pages; empty for the process's own."""
-        return self.site.user or ""
+    def web(self) -> Optional[WebAccess]:
+        """Who reads jobs' pages; blocks, for a thread of the caller's."""
+        with self._hook.get_conn().client() as client:
+            return client.scheduler.web
 
     a_status = _in_thread(TonyHook.status)
     a_statuses = _in_thread(TonyHook.statuses)

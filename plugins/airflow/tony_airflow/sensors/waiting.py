@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
 
@@ -17,12 +18,14 @@ from tony_airflow.errors import FOR_GOOD, as_airflow
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.triggers.sensing import TonySensingTrigger
 from tony_core.client.errors import ClientError, NotFound
+from tony_core.client.outage import REFUSED_S, SchedulerOutage
 from tony_core.client.workflow.condition import MISSED, REACHED, WAITING, Condition, ConditionResult
-from tony_core.client.workflow.outage import Outage
-from tony_core.schedulers.port import NoSuchApplication, SchedulerError
+from tony_core.schedulers.port import LastingRefusal, NoSuchApplication, SchedulerError
 
 if TYPE_CHECKING:
     from tony_airflow.sensors.tony import TonySensor
+
+REFUSAL_PAUSE_S = 2.0
 
 
 class SensorWait:
@@ -33,7 +36,7 @@ class SensorWait:
         self._log = sensor.log
         self._condition = read_condition(sensor)
         self._hook = TonyHook(sensor.tony_conn_id, scheduler=sensor.scheduler or None)
-        self._outage = Outage(sensor.unreachable_timeout)
+        self._outage = SchedulerOutage(sensor.unreachable_timeout, REFUSED_S)
         self._logged = ""
 
     def check_or_defer(self) -> Any:
@@ -78,16 +81,27 @@ class SensorWait:
         )
 
     def _check(self) -> ConditionResult:
-        """Check the condition once; a cluster that does not answer now counts as waiting."""
-        try:
-            answer = self._evaluate()
-        except (SchedulerError, ClientError) as error:
-            self._outage.failed()
-            is_answer = isinstance(error, (*FOR_GOOD, NoSuchApplication, ClientError))
-            if is_answer or self._outage.has_expired:
-                raise as_airflow(error) from error
-            self._log.warning("the scheduler does not answer, and is asked again: %s", error)
-            return ConditionResult(WAITING, "the scheduler does not answer")
+        """Check the condition; a cluster that does not answer now counts as waiting."""
+        while True:
+            asked = time.monotonic()
+            try:
+                answer = self._evaluate()
+                break
+            except (SchedulerError, ClientError) as error:
+                is_refusal = isinstance(error, LastingRefusal)
+                is_answer = isinstance(error, (*FOR_GOOD, NoSuchApplication, ClientError))
+                failure = self._outage.failed(error, asked)
+                if failure.has_expired or (is_answer and not is_refusal):
+                    raise as_airflow(error) from error
+                if not is_refusal:
+                    self._log.warning(
+                        "the scheduler does not answer, and is asked again: %s", error
+                    )
+                    return ConditionResult(WAITING, "the scheduler does not answer")
+                if failure.is_first:
+                    self._log.warning("refused, and asked again for %g s: %s", REFUSED_S, error)
+            # Within this check: the next may be a process of its own, which begins anew.
+            time.sleep(REFUSAL_PAUSE_S)
         self._outage.answered()
         if answer.text != self._logged:
             self._logged = answer.text

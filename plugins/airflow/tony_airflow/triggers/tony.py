@@ -62,7 +62,9 @@ class TonyTrigger(SiteTrigger):
                         self.info(line)
                     await self._push(links_of(update.view), pushed)
                 elif isinstance(update, Retrying):
-                    self.warn(f"the scheduler does not answer, and is asked again: {update.why}")
+                    self.warn(
+                        f"the scheduler gives no answer now, and is asked again: {update.why}"
+                    )
                 elif isinstance(update, PageUnreadable):
                     self.warn(update.warning)
                 else:

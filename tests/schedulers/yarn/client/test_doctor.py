@@ -18,6 +18,7 @@ from tony_core.files.local import LocalFileSystem
 from tony_core.files.port import Stat
 from tony_core.hadoop.rpc.connection import Address
 from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.web import WebAccess
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import CheckResult, Finding, SchedulerError
@@ -89,6 +90,16 @@ def test_without_the_proxy_the_clock_is_not_known() -> None:
     assert found["clocks"] is CheckResult.SKIPPED
 
 
+def test_a_proxy_that_wants_a_ticket_is_no_fault_of_a_client_with_tokens() -> None:
+    seen = {name: value for name, value in WELL.items() if name != "clock_off_s"}
+    found = judge_page(seen, FACTS, "http://rm/proxy answers 401", by_tokens=True)
+    skipped = {one.what: one.detail for one in found if one.verdict is CheckResult.SKIPPED}
+    assert set(skipped) == {"web proxy", "clocks"}
+    assert all("asks for a ticket (kinit)" in text for text in skipped.values())
+    assert not [one for one in found if one.verdict is CheckResult.WRONG]
+    assert wrong(seen, "http://rm/proxy answers 401") == ["web proxy"]
+
+
 class Store(LocalFileSystem):
     """HDFS, which may give back something else than it was given."""
 
@@ -134,7 +145,8 @@ class TestWhatIsLookedAt:
             }
         )
         by_rest = cast(Any, object())
-        cluster = Cluster(conf, "me", lambda: by_rest, gather, lambda: str(folder / "root"))
+        root = str(folder / "root")
+        cluster = Cluster(conf, "me", lambda: by_rest, gather, lambda: root, WebAccess)
         staged = cast(Any, lambda job, app_id: ())
         stage = staged if probe else None
         return {one.what: one for one in examine(cluster, Job("j", ()), stage)}

@@ -10,10 +10,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
-import requests
 
 from tests.fuzzing import fuzz, mutations
 from tests.schedulers.yarn.clusters import RUNTIME, job
+from tony_core.hadoop.credentials import Credentials, url_string
 from tony_core.hadoop.errors import (
     AccessDenied,
     ApplicationNotFound,
@@ -23,6 +23,8 @@ from tony_core.hadoop.errors import (
     ProtocolError,
 )
 from tony_core.hadoop.rpc.connection import Address, Endpoints
+from tony_core.hadoop.tokens import Token
+from tony_core.hadoop.web import WebAccess
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.hadoop.yarn.records import Capability
 from tony_core.job.spec import Job, MasterSpec, Resources
@@ -32,6 +34,7 @@ from tony_core.schedulers.yarn.client.rest import RestResourceManager
 from tony_core.schedulers.yarn.client.submission import build_request
 
 APP = ApplicationId(1700000000000, 42)
+TOKEN = Token(b"who", b"password", "RM_DELEGATION_TOKEN", "10.0.0.1:8032")
 STANDBY = (200, "This is standby RM. The redirect url is: /cluster\n")
 NEW = {
     "application-id": str(APP),
@@ -113,7 +116,9 @@ def start() -> Iterator[Any]:
         if pair is not None:
             webs.append(Web(*pair))
             addresses.append(webs[-1].address)
-        client = RestResourceManager(Endpoints("the web", tuple(addresses)), "ada", "refused")
+        client = RestResourceManager(
+            Endpoints("the web", tuple(addresses)), "ada", WebAccess("ada"), "refused"
+        )
         clients.append(client)
         return client, web
 
@@ -205,11 +210,26 @@ def test_what_it_cannot_carry_is_not_sent(start: Any) -> None:
     client, web = start((202, ""))
     wanted = job(master=MasterSpec(resources=Resources(512, 1, 1)))
     with pytest.raises(ProtocolError, match=r"cannot ask for yarn.io/gpu.*: refused"):
-        client.submit(build_request(APP, wanted, (RUNTIME,), "ada", {}), {})
-    client.submit(build_request(APP, job(), (RUNTIME,), "ada", {}), {"tony.secret": b"x"})
+        client.submit(build_request(APP, wanted, (RUNTIME,), "ada", {}), Credentials())
+    client.submit(
+        build_request(APP, job(), (RUNTIME,), "ada", {}),
+        Credentials({"nn": TOKEN}, {"tony.secret": b"x"}),
+    )
     ((method, path, sent),) = web.requests
     assert (method, path) == ("POST", "/ws/v1/cluster/apps?user.name=ada")
     assert sent["application-id"] == str(APP)
+    assert sent["cancel-tokens-when-complete"] is True
+    held = sent["am-container-spec"]["credentials"]
+    assert held["tokens"] == {"entry": [{"key": "nn", "value": url_string(TOKEN)}]}
+    assert held["secrets"] == {"entry": [{"key": "tony.secret", "value": "eA=="}]}
+
+
+def test_a_token_for_this_resource_manager(start: Any) -> None:
+    client, web = start({"token": url_string(TOKEN), "kind": TOKEN.kind})
+    assert client.delegation_token("rm/host@REALM") == TOKEN
+    ((method, path, sent),) = web.requests
+    assert (method, path) == ("POST", "/ws/v1/cluster/delegation-token?user.name=ada")
+    assert sent == {"renewer": "rm/host@REALM"}
 
 
 class TestStrangers:
@@ -233,6 +253,23 @@ class TestStrangers:
         client, _ = start(Redirect(307, f"http://{other.address}/stolen", text), pair=[NEW])
         assert client.new_application().id == APP
         assert other.requests == []
+
+    @pytest.mark.parametrize(
+        ("status", "text"),
+        [
+            (307, "Can not find any active RM. Will retry in next 5 seconds.\n"),
+            (200, "There is no active RM right now.\n"),
+        ],
+    )
+    def test_while_none_is_active_it_is_waited_for(
+        self, start: Any, monkeypatch: pytest.MonkeyPatch, status: int, text: str
+    ) -> None:
+        monkeypatch.setattr(rest, "TOTAL_S", 0.1)
+        monkeypatch.setattr(rest, "PAUSE_S", 0.02)
+        none = (status, f"{text}HA Zookeeper Connection State: CONNECTED\n")
+        client, _ = start(none, pair=[none])
+        with pytest.raises(DeadlineExceeded, match="it is the standby, and no other is active"):
+            client.report(APP)
 
     def test_an_application_may_be_called_like_the_standby(self, start: Any) -> None:
         answer = {"app": {"id": str(APP), "name": "This is standby RM", "state": "RUNNING"}}
@@ -267,15 +304,14 @@ class TestStrangers:
         )
     )
     def test_any_answer_is_a_record_or_an_error_of_ours(self, data: bytes) -> None:
-        client = RestResourceManager(Endpoints("the web", (Address("127.0.0.1", 1),)), "ada")
+        client = RestResourceManager(
+            Endpoints("the web", (Address("127.0.0.1", 1),)), "ada", WebAccess("ada")
+        )
 
-        class Session:
-            def request(self, *words: Any, **more: Any) -> Any:
-                answer = requests.Response()
-                answer.status_code, answer.raw = 200, io.BytesIO(data)
-                return answer
+        class Canned(io.BytesIO):
+            status = 200
 
-        client._session = Session()  # type: ignore[assignment]
+        client._web.request = lambda *words, **more: Canned(data)  # type: ignore[method-assign,assignment,return-value]
         for call in (client.new_application, client.applications, lambda: client.report(APP),
                      lambda: client.masters(APP)):  # fmt: skip
             try:

@@ -16,9 +16,11 @@ from tony_core.files import registry
 from tony_core.files.port import Stat
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import AccessDenied, Unreachable, remote_error
+from tony_core.hadoop.tokens import HDFS_DELEGATION, RM_DELEGATION, Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
 from tony_core.hadoop.yarn.messages.reports import ApplicationReport
+from tony_core.hadoop.yarn.messages.yarn import YARNDelegationTokenIdentifier
 from tony_core.hadoop.yarn.records import (
     AppReport,
     AttemptReport,
@@ -31,7 +33,13 @@ from tony_core.hadoop.yarn.records import (
 )
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import History, Yarn
-from tony_core.schedulers.port import AppState, LogRef, NoSuchApplication, SchedulerError
+from tony_core.schedulers.port import (
+    AppState,
+    LastingRefusal,
+    LogRef,
+    NoSuchApplication,
+    SchedulerError,
+)
 from tony_core.schedulers.yarn import job_credentials
 from tony_core.schedulers.yarn.client import kill, resource_manager
 from tony_core.schedulers.yarn.client import submission as submitting
@@ -163,11 +171,12 @@ class TestConfiguration:
 
     def test_kerberos(self, conf: Path) -> None:
         write(conf, "core-site", {"hadoop.security.authentication": "kerberos"})
-        with pytest.raises(SchedulerError) as caught:
-            opened_in(conf)
+        env = {"HADOOP_CONF_DIR": str(conf), "KRB5CCNAME": "FILE:/nowhere/cache"}
+        with pytest.raises(LastingRefusal) as caught:
+            YarnScheduler(env)
         assert str(caught.value) == (
-            f"this cluster wants Kerberos (hadoop.security.authentication in {conf}/core-site.xml),"
-            " which TonY does not support yet"
+            "there is no Kerberos ticket in the ticket cache FILE:/nowhere/cache: get one by kinit,"
+            " or name a keytab (--principal, --keytab)"
         )
 
     def test_a_file_that_cannot_be_read(self, conf: Path) -> None:
@@ -248,6 +257,67 @@ def submit(scheduler: YarnScheduler, **more: Any) -> str:
     app_id = scheduler.new_app_id(wanted)
     scheduler.submit(app_id, scheduler.dry_run(app_id, wanted, (OURS,)), b"s" * 32)
     return app_id
+
+
+class TestCallersTokens:
+    """A submit on a secure cluster by HADOOP_TOKEN_FILE_LOCATION alone."""
+
+    @pytest.fixture
+    def scheduler(self, conf: Path, tmp_path: Path) -> Iterator[YarnScheduler]:
+        secure = {
+            "fs.defaultFS": "hdfs://lake:8020",
+            "hadoop.security.authentication": "kerberos",
+            "hadoop.security.token.service.use_ip": "false",
+        }
+        write(conf, "core-site", secure)
+        owner = YARNDelegationTokenIdentifier(owner="ada@REALM").encode()
+        tokens = {
+            "one": Token(b"\0\x09ada@REALM\0\0", b"the password", HDFS_DELEGATION, "lake:8020"),
+            "two": Token(owner, b"the password", RM_DELEGATION, "rm:8032"),
+            "three": Token(b"x", b"the password", "kms-dt", "kms:9600"),
+        }
+        Credentials(tokens, {"s": b"another"}).write(str(tmp_path / "tokens"))
+        env = {"HADOOP_CONF_DIR": str(conf), "HADOOP_TOKEN_FILE_LOCATION": str(tmp_path / "tokens")}
+        opened = YarnScheduler(env)
+        yield opened
+        opened.close()
+        registry.forget()
+
+    def test_they_are_sent_and_stay_the_callers(self, scheduler: YarnScheduler, rm: Rm) -> None:
+        submit(scheduler)
+        sent = rm.submitted[0]
+        assert sent.cancel_tokens_when_complete is False
+        held = Credentials.decode(sent.am_container_spec.tokens)
+        assert set(held.tokens) == {"lake:8020", "rm:8032", "three"}
+        assert set(held.secrets) == {job_credentials.SECRET, job_credentials.JOB}
+
+    def test_from_a_file_that_every_user_can_write_they_are_refused(
+        self, scheduler: YarnScheduler, conf: Path, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "tokens"
+        path.chmod(0o602)
+        env = {"HADOOP_CONF_DIR": str(conf), "HADOOP_TOKEN_FILE_LOCATION": str(path)}
+        with pytest.raises(LastingRefusal, match=r"every user can write .*/tokens \(mode 602\)"):
+            YarnScheduler(env)
+        path.chmod(0o640)
+        YarnScheduler(env).close()
+
+    def test_a_dry_run_names_them(self, scheduler: YarnScheduler, rm: Rm) -> None:
+        shown = scheduler.dry_run(str(APP), job(), (OURS,)).details
+        assert "HDFS_DELEGATION_TOKEN for lake:8020" in shown["master"]["parcel"]
+        assert "RM_DELEGATION_TOKEN for rm:8032" in shown["master"]["parcel"]
+        assert shown["cancel_tokens_when_complete"] is False
+        assert "password" not in repr(shown)
+        assert rm.calls == []
+
+    def test_a_job_that_needs_another_is_not_submitted(
+        self, scheduler: YarnScheduler, rm: Rm
+    ) -> None:
+        with pytest.raises(SchedulerError) as caught:
+            submit(scheduler, history=History(location="hdfs://other/stories"))
+        assert "there is no token for the NameNode (other:8020)" in str(caught.value)
+        assert "HDFS_DELEGATION_TOKEN for lake:8020" in str(caught.value)
+        assert rm.submitted == rm.killed == []
 
 
 class TestSubmitting:

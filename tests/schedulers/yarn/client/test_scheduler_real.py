@@ -14,7 +14,7 @@ from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.hadoop.site import read_site, write_site
 from tests.schedulers.yarn.clusters import RUNTIME, job, role
 from tony_core.files import registry
-from tony_core.hadoop.rpc.wire import User
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.hadoop.yarn.launch import Launch
@@ -57,7 +57,7 @@ def hold() -> Iterator[Callable[..., str]]:
 
     def submit(cluster: Hadoop, queue: str, memory: int, **more: Any) -> str:
         conf = SiteConfiguration.load({}, conf_dir=str(cluster.conf_dir))
-        client = RmClient.open(conf, user=User(more.pop("user", cluster.user)))
+        client = RmClient.open(conf, identity=ClusterIdentity(more.pop("user", cluster.user)))
         clients.append(client)
         app = client.new_application().id
         client.submit(

@@ -48,7 +48,7 @@ def made(job: Job, *artifacts: Artifact, **visibility: str) -> AppRequest:
 
 def sent(request: AppRequest) -> ApplicationSubmissionContext:
     """As it arrives."""
-    message = request.to_message({"tony.secret": b"hush"})
+    message = request.to_message(Credentials(secrets={"tony.secret": b"hush"}))
     return ApplicationSubmissionContext.decode(message.encode())
 
 
@@ -67,6 +67,7 @@ def test_everything_that_a_dry_run_shows() -> None:
         "type": "TONY",
         "tags": ["vision", "nightly"],
         "priority": 7,
+        "cancel_tokens_when_complete": True,
         "max_attempts": 3,
         "attempt_failures_validity_s": 600,
         "keep_containers_across_attempts": True,
@@ -192,7 +193,7 @@ def test_without_our_own_code_nothing_is_built() -> None:
 
 def test_the_json_of_the_web_server_has_the_same() -> None:
     plain = FULL.replace(master=MasterSpec(resources=Resources(1024, 2), node_label="gpu"))
-    body = submission_body(made(plain), {"tony.secret": b"\xff\xfe"})
+    body = submission_body(made(plain), Credentials(secrets={"tony.secret": b"\xff\xfe"}))
     assert body["log-aggregation-context"] == {
         "log-include-pattern": ".*",
         "log-aggregation-policy-class-name": EVERY_LOG,

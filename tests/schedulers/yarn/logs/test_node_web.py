@@ -14,6 +14,7 @@ from tests.fuzzing import fuzz, mutations
 from tests.schedulers.yarn.logs.standin_node import RECORDED, Node, wrapped
 from tony_core.hadoop.logs.datainput import FormatError
 from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.web import WebAccess, WebClient, WebResponse, WebUnreachable
 from tony_core.schedulers.yarn.logs.log_server import LogServer
 from tony_core.schedulers.yarn.logs.node_web import (
     LogsDenied,
@@ -23,7 +24,6 @@ from tony_core.schedulers.yarn.logs.node_web import (
     parse_log_names,
 )
 from tony_core.schedulers.yarn.logs.text import LogTextParser
-from tony_core.schedulers.yarn.logs.web import LogWebClient, WebResponse, WebUnreachable
 
 CONTAINER = "container_1700000000000_0001_01_000002"
 STDOUT = b"".join(b"%d\n" % number for number in range(1, 21)) + bytes(3)
@@ -38,8 +38,8 @@ def node() -> Iterator[Node]:
 
 @pytest.fixture
 def logs() -> Iterator[NodeLogs]:
-    web = LogWebClient(timeout_s=10)
-    logs = NodeLogs(web, "me")
+    web = WebClient(WebAccess("me"), timeout_s=10)
+    logs = NodeLogs(web)
     yield logs
     logs.close()
     web.close()
@@ -149,14 +149,14 @@ def test_any_list_of_logs(data: bytes) -> None:
 def test_any_answer_of_a_log_server_is_a_log_or_an_error(
     data: bytes, offset: int, limit: int
 ) -> None:
-    class Canned(LogWebClient):
+    class Canned(WebClient):
         def get(self, address: str, target: str, *, tls: bool = False) -> WebResponse:
             answer = Answered(data)
             answer.status = 200
             return answer
 
     conf = SiteConfiguration.of({"yarn.log.server.web-service.url": "http://h:1/ws"})
-    server = LogServer(conf, Canned(), "me")
+    server = LogServer(conf, Canned(WebAccess("me")))
     try:
         assert server.size(CONTAINER, "stdout") >= 0
         assert len(server.read(CONTAINER, "stdout", offset, limit)) <= limit
@@ -171,7 +171,7 @@ def test_any_answer_of_a_log_server_is_a_log_or_an_error(
 )
 @pytest.mark.parametrize("tls", [False, True])
 def test_no_name_of_a_host_is_more_than_unreachable(address: str, tls: bool) -> None:
-    web = LogWebClient(timeout_s=1)
+    web = WebClient(WebAccess("me"), timeout_s=1)
     with pytest.raises(WebUnreachable):
         web.get(address, "/x", tls=tls)
     with pytest.raises(WebUnreachable):

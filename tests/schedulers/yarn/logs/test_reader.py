@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Sequence, Tuple
 
@@ -12,6 +13,8 @@ from tests.hadoop.logs.logfiles import RECORDED, WRITTEN, recorded, tfile
 from tests.schedulers.yarn.logs.standin_node import Node
 from tony_core.files.local import LocalFileSystem
 from tony_core.files.port import FileSystem, Stat
+from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.schedulers.port import LogRef, SchedulerError
 from tony_core.schedulers.yarn.logs import reader as module
@@ -60,7 +63,7 @@ class World:
             **{name.replace("_", "."): value for name, value in more.items()},
         }
         self.conf = SiteConfiguration.of(values)
-        self.logs = YarnLogs(self.conf, "me", self._files_of, timeout_s=10)
+        self.logs = YarnLogs(self.conf, ClusterIdentity("me"), self._files_of, timeout_s=10)
         self.ref = (APP, CONTAINER, NODE, f"http://{node.address}/node/containerlogs/x/y", "owner")
 
     def _files_of(self, location: str) -> FileSystem:
@@ -261,6 +264,7 @@ class TestWhatCannotBeHad:
     def test_no_aggregation(self, tmp_path: Path, node: Node) -> None:
         world = World(tmp_path, node, **{"yarn_log-aggregation-enable": "false"})
         reason = self.gone(world)
+        world.logs.close()
         assert "does not collect the logs of ended applications" in reason
         assert NODE in reason
 
@@ -274,6 +278,16 @@ class TestWhatCannotBeHad:
         node.override = 403, b"User [me] is not authorized to view the logs for application"
         with pytest.raises(SchedulerError, match="view ACLs"):
             world.read("stdout")
+
+    def test_a_client_with_tokens_needs_a_ticket(self, world: World, node: Node) -> None:
+        """The owner's access list has nothing to do with it."""
+        node.override = 401, b"Authentication required"
+        identity = ClusterIdentity("owner", tokens=Credentials())
+        opened = YarnLogs(world.conf, identity, world._files_of, timeout_s=10)
+        refusal = pytest.raises(SchedulerError, match=r"takes no delegation token.*use a ticket")
+        with closing(opened) as logs, refusal as got:
+            logs.read(*world.ref, "stdout", 0, 100)
+        assert "may not see" not in str(got.value)
 
     def test_files_that_are_damaged(self, world: World) -> None:
         world.write(b"something else" * 10)

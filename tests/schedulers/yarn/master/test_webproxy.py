@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Optional
+from typing import Dict, Optional, Tuple
 
 import pytest
 
@@ -73,6 +73,25 @@ NAMED = "hadoop.http.authentication.simple.anonymous.allowed"
 def test_who_everybody_is(values: Dict[str, str], user: str) -> None:
     assert static_user(SiteConfiguration.of(values)) == user
     assert proxy(values).static_user == user
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({}, ("dr.who",)),
+        ({"hadoop.http.staticuser.user": "web"}, ("dr.who", "web")),
+        ({**FILTER, "hadoop.http.authentication.type": "kerberos"}, ("dr.who",)),
+        (FILTER, ("*",)),
+        ({**FILTER, NAMED: "false"}, ("*",)),
+    ],
+)
+def test_names_that_prove_nothing_on_a_secure_cluster(
+    values: Dict[str, str], names: Tuple[str, ...]
+) -> None:
+    found = proxy({"hadoop.security.authentication": "kerberos", **values})
+    assert found.unauthenticated == names
+    assert found.static_user == ""
+    assert proxy(values).unauthenticated == (), "an open cluster"
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,39 @@ def test_our_own_verbs_run_in_the_same_process(tmp_path: Path) -> None:
     assert done.returncode == 5
 
 
+def test_a_program_gets_the_tokens_and_nothing_else(tmp_path: Path) -> None:
+    """Neither the container's secrets nor what makes a process the master."""
+    hdfs = Token(b"who", b"pw", "HDFS_DELEGATION_TOKEN", "lake")
+    held = Credentials({"a": Token(b"m", b"pw", "YARN_AM_RM_TOKEN"), "lake": hdfs}, {"s": SECRET})
+    tokens, secrets = start.parse_credentials(held.encode())
+    assert secrets == {"s": SECRET}
+    path = str(tmp_path / "tokens")
+    umask = os.umask(0)
+    try:
+        assert start.write_program_tokens(path, tokens) == path
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert Credentials.decode(Path(path).read_bytes()) == Credentials({"lake": hdfs})
+    assert os.listdir(tmp_path) == ["tokens"]
+    assert start.write_program_tokens(str(tmp_path / "none"), tokens[:1]) == ""
+    assert os.listdir(tmp_path) == ["tokens"]
+
+
+def test_the_executor_learns_of_the_programs_tokens(tmp_path: Path, runtime: Path) -> None:
+    """Its own file, with the secrets, stays where the next master's address is looked for."""
+    hdfs = Credentials({"lake": Token(b"who", b"pw", "HDFS_DELEGATION_TOKEN", "lake")})
+    show = "import json, os; print(json.dumps(dict(os.environ)))"
+    wanted = container_pool.Launch((sys.executable, "-c", show), {}, (), SECRET)
+    done = node(tmp_path, contexts(runtime, credentials=hdfs).launch("worker", wanted))
+    env = json.loads(done.stdout)
+    assert env["TONY_TOKEN_FILE"] == str(tmp_path / "work" / ".tony-tokens")
+    assert env["HADOOP_TOKEN_FILE_LOCATION"] == str(tmp_path / "tokens")
+    written = Path(env["TONY_TOKEN_FILE"])
+    assert Credentials.decode(written.read_bytes()) == hdfs
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+
+
 def test_outside_of_a_container_it_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +255,12 @@ def test_what_the_nodes_script_would_change_stays_out_of_the_launch_context() ->
     launch = LaunchContexts().launch("worker", container_pool.Launch(("true",), env, ()))
     assert launch.environment == {"YARN_CONTAINER_RUNTIME_TYPE": "docker", "N": "1 2"}
     assert launch.credentials.secrets[start.ALIAS] == start.pack(env, ("true",))
+
+
+def test_a_node_learns_who_may_see_and_end_the_job() -> None:
+    made = LaunchContexts(view_acl="bob", modify_acl="carol ops")
+    launch = made.launch("worker", container_pool.Launch(("true",), {}, ()))
+    assert (launch.view_acl, launch.modify_acl) == ("bob", "carol ops")
 
 
 def test_a_roles_image_counts_more_than_a_variable() -> None:

@@ -170,6 +170,14 @@ class NMTokenIdentifier(Message):
     key_id: int = one(4, INT32, default=-1)
 
 
+class YARNDelegationTokenIdentifier(Message):
+    owner: str = one(1, STRING, default="")
+    renewer: str = one(2, STRING, default="")
+    real_user: str = one(3, STRING, default="")
+    issue_date: int = one(4, INT64, default=0)
+    max_date: int = one(5, INT64, default=0)
+
+
 class LogAggregationContext(Message):
     include_pattern: str = one(1, STRING, default=".*")
     exclude_pattern: str = one(2, STRING, default="")

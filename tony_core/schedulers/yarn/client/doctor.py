@@ -14,14 +14,31 @@ import json
 import os
 import time
 from contextlib import suppress
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
+from urllib.parse import urlencode, urlsplit
 
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import join, parent
+from tony_core.hadoop.credentials import LOCATION, Credentials
 from tony_core.hadoop.errors import HadoopError
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.hadoop.yarn.records import AppReport
 from tony_core.job.jsonfile import job_to_json
@@ -31,10 +48,14 @@ from tony_core.schedulers.port import CheckResult, Finding, SchedulerError
 from tony_core.schedulers.yarn import diagnostics, job_credentials
 from tony_core.schedulers.yarn.client import checks, submission
 from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
+from tony_core.schedulers.yarn.client.doctor_login import examine_certificate, examine_login
 from tony_core.schedulers.yarn.client.resource_manager import ResourceManager, connection_problem
 from tony_core.schedulers.yarn.client.submission import AppRequest
 from tony_core.schedulers.yarn.job_credentials import MasterCredentials
 from tony_core.schedulers.yarn.local_resources import Visibility
+
+if TYPE_CHECKING:
+    from tony_core.hadoop.web import WebAccess
 
 Stage = Callable[[Job, str], Tuple[Artifact, ...]]
 """Stages TonY's own code for an application; returns the artifacts."""
@@ -51,6 +72,9 @@ MOST_NODES = 100
 
 TRIAL_BYTES = 8 << 20
 _NO_RM = "the ResourceManager cannot be reached"
+_NO_PROXY = "read through the proxy, which does not work"
+_NO_TICKET = f"the web proxy takes no token ({LOCATION}) and asks for a ticket (kinit)"
+_NO_ANSWER = "the ResourceManager has not answered what was asked"
 _OPEN = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 
 
@@ -62,28 +86,43 @@ class Cluster(NamedTuple):
     connect: Callable[[], ResourceManager]
     read_limits: Callable[[Job], ClusterLimits]
     staging_root: Callable[[], str]
+    web: Callable[[], WebAccess]
+    tokens: Callable[[ResourceManager, Sequence[Artifact]], Mapping[str, Token]] = lambda *_: {}
+    identity: ClusterIdentity = ClusterIdentity("")
 
 
 def examine(cluster: Cluster, job: Job, stage: Optional[Stage]) -> Iterator[Finding]:
     """Check the cluster step by step; without ``stage`` nothing is started or written."""
     yield _configuration(cluster)
+    refused = False
+    for finding in examine_login(cluster.conf, cluster.identity):
+        refused = refused or finding.verdict is CheckResult.WRONG
+        yield finding
     by_rpc, by_web = endpoints.rm_client(cluster.conf), endpoints.rm_web(cluster.conf)
     rpc, web = connection_problem(by_rpc), connection_problem(by_web)
     found = _check_connection("ResourceManager by RPC", rpc, ", ".join(map(str, by_rpc.addresses)))
     yield found._replace(verdict=CheckResult.NOTE) if rpc and not web else found
     yield _check_connection("ResourceManager by web", web, " ".join(by_web.urls))
+    if not web and by_web.tls:
+        yield from examine_certificate(by_web, cluster.web().tls())
+    if refused:
+        for what in ("queue", "nodes", "HDFS", "a container"):
+            yield Finding(what, CheckResult.SKIPPED, "no server can be asked without a login")
+        return
     limits: Optional[ClusterLimits] = None
+    missing = _NO_RM
     if not rpc or not web:
         try:
             limits = cluster.read_limits(job)
         except SchedulerError as error:
+            missing = _NO_ANSWER
             yield Finding("asking the cluster", CheckResult.WRONG, str(error))
     if limits is not None:
         yield from _check_queue(job, limits)
         yield _check_nodes(limits)
     else:
         for what in ("queue", "nodes"):
-            yield Finding(what, CheckResult.SKIPPED, _NO_RM)
+            yield Finding(what, CheckResult.SKIPPED, missing)
     if stage is None:
         yield _check_hdfs(cluster)
         yield Finding("a container", CheckResult.SKIPPED, "not requested")
@@ -91,7 +130,7 @@ def examine(cluster: Cluster, job: Job, stage: Optional[Stage]) -> Iterator[Find
     storage = _check_hdfs_write(cluster)
     yield storage
     if limits is None:
-        yield Finding("a container", CheckResult.SKIPPED, _NO_RM)
+        yield Finding("a container", CheckResult.SKIPPED, missing)
     elif storage.verdict is CheckResult.WRONG:
         yield Finding("a container", CheckResult.SKIPPED, "TonY's own code cannot be staged")
     else:
@@ -117,8 +156,11 @@ def _check_connection(what: str, why_not: str, where: str) -> Finding:
 def _check_queue(job: Job, limits: ClusterLimits) -> Iterator[Finding]:
     """The checks of a submit, for a job that asks for next to nothing."""
     problems = checks.find_problems(minimal_job(job), limits)
+    advice = ""
+    if limits.may_submit is False:
+        advice = "choose another one by --queue, or its administrator adds you to its ACL"
     for problem in problems:
-        yield Finding("queue", CheckResult.WRONG, problem)
+        yield Finding("queue", CheckResult.WRONG, problem, advice)
     if not problems and not limits.by_rest:  # the web server reports no queues
         queue = limits.queue
         text = f"{queue.path or queue.name}: {queue.state}" if queue is not None else job.queue
@@ -208,7 +250,9 @@ class Probe:
         try:
             app_id = self._rm.new_application().id
             artifacts = stage(self._job, str(app_id))
-            self._rm.submit(*self._request(app_id, artifacts))
+            request, secrets = self._request(app_id, artifacts)
+            tokens = self._cluster.tokens(self._rm, artifacts)
+            self._rm.submit(request, Credentials(tokens, secrets))
             report, by_proxy, seen = self._follow(app_id)
         except (HadoopError, SchedulerError, OSError) as error:
             yield Finding(what, CheckResult.WRONG, str(error))
@@ -224,7 +268,8 @@ class Probe:
             return
         seen = seen or _parse_page(report.diagnostics)
         yield Finding(what, CheckResult.OK, f"ran on {seen.get('host', '?')} within {took:.1f} s")
-        yield from judge_page(seen, self._limits, by_proxy)
+        by_tokens = self._cluster.identity.tokens is not None
+        yield from judge_page(seen, self._limits, by_proxy, by_tokens=by_tokens)
 
     def _request(
         self, app_id: ApplicationId, artifacts: Tuple[Artifact, ...]
@@ -262,7 +307,7 @@ class Probe:
                     f" {report.diagnostics.strip() or 'no reason given'})"
                 )
             if report.state == "RUNNING" and report.tracking_url and not seen:
-                found = read_page(report.tracking_url, self._cluster.user)
+                found = read_page(report.tracking_url, self._cluster.web())
                 if isinstance(found, str):
                     why = found
                 elif found.get("ready"):
@@ -276,37 +321,44 @@ class Probe:
         return ""
 
 
-def read_page(url: str, user: str) -> Union[str, Dict[str, Any]]:
+def read_page(url: str, access: WebAccess) -> Union[str, Dict[str, Any]]:
     """The probe's page, through the proxy; a text if it could not be read."""
-    import requests
-
+    from tony_core.hadoop.web import WebClient
     from tony_core.schedulers.yarn.client.rest import read_content
 
+    web = WebClient(access, PAGE_S)
     sent = time.time()
     try:
-        params = {"user.name": user}
-        with requests.get(
-            url, params=params, timeout=PAGE_S, allow_redirects=False, stream=True
-        ) as answer:
-            if answer.status_code != 200:
-                return f"{url} answers {answer.status_code}"
+        parts = urlsplit(url)
+        target = f"{parts.path or '/'}?{urlencode(access.query())}".rstrip("?")
+        with web.get(parts.netloc, target, tls=parts.scheme == "https") as answer:
+            if answer.status != 200:
+                return f"{url} answers {answer.status}"
             found = json.loads(read_content(answer))
         if not isinstance(found, dict):
             return f"{url} does not show the probe's page"
         clock_off_s = float(found.get("time", sent)) - (sent + time.time()) / 2
     except (
-        requests.RequestException,
+        OSError,
+        HadoopError,
         ValueError,
         TypeError,
         ArithmeticError,
         RecursionError,
     ) as error:
         return f"{url}: {error}"
+    finally:
+        web.close()
     return {**found, "clock_off_s": clock_off_s}
 
 
-def judge_page(seen: Mapping[str, Any], limits: ClusterLimits, why_no_proxy: str) -> List[Finding]:
-    """The findings from the probe's page."""
+def judge_page(
+    seen: Mapping[str, Any], limits: ClusterLimits, why_no_proxy: str, *, by_tokens: bool = False
+) -> List[Finding]:
+    """The findings from the probe's page.
+
+    ``by_tokens``: the client has no ticket, without which the proxy of a secure cluster is closed.
+    """
     found = [
         Finding(
             "Python on a node",
@@ -314,7 +366,8 @@ def judge_page(seen: Mapping[str, Any], limits: ClusterLimits, why_no_proxy: str
             f"{seen.get('executable')} {seen.get('python')}, {seen.get('system')}",
         )
     ]
-    found.append(_clock(seen.get("clock_off_s")))
+    refused = by_tokens and why_no_proxy.endswith("answers 401")
+    found.append(_clock(seen.get("clock_off_s"), _NO_TICKET if refused else _NO_PROXY))
     storage = str(seen.get("storage", ""))
     found.append(
         Finding(
@@ -332,7 +385,9 @@ def judge_page(seen: Mapping[str, Any], limits: ClusterLimits, why_no_proxy: str
         found.append(Finding("NodeManagers from a node", CheckResult.WRONG, text, advice))
     else:
         found.append(Finding("NodeManagers from a node", CheckResult.OK, f"{count} answer"))
-    if why_no_proxy:
+    if refused:
+        found.append(Finding("web proxy", CheckResult.SKIPPED, _NO_TICKET))
+    elif why_no_proxy:
         advice = "links to jobs' pages go through it: see the ResourceManager's web-proxy settings"
         found.append(Finding("web proxy", CheckResult.WRONG, why_no_proxy, advice))
     else:
@@ -342,9 +397,9 @@ def judge_page(seen: Mapping[str, Any], limits: ClusterLimits, why_no_proxy: str
     return found
 
 
-def _clock(off: Any) -> Finding:
+def _clock(off: Any, why_not: str) -> Finding:
     if off is None:
-        return Finding("clocks", CheckResult.SKIPPED, "read through the proxy, which does not work")
+        return Finding("clocks", CheckResult.SKIPPED, why_not)
     if not isinstance(off, float):
         text = "the probe's page holds no number of seconds"
         return Finding("clocks", CheckResult.WRONG, text, "is something else behind the web proxy?")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
 
 from tony_core.files import registry
 from tony_core.hadoop.errors import HadoopError
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.schedulers import port
 from tony_core.schedulers.port import AppStatus, LogRef, SchedulerError
@@ -22,12 +23,12 @@ class YarnLogReader(port.LogReader):
     def __init__(
         self,
         conf: SiteConfiguration,
-        user: str,
+        identity: ClusterIdentity,
         connect: Callable[[], ResourceManager],
         status: Callable[[str], AppStatus],
     ) -> None:
         self._conf = conf
-        self._user = user
+        self._identity = identity
         self._connect = connect
         self._status = status
         self._opened: Optional[YarnLogs] = None
@@ -100,5 +101,5 @@ class YarnLogReader(port.LogReader):
         if self._opened is None:
             from tony_core.schedulers.yarn.logs.reader import YarnLogs
 
-            self._opened = YarnLogs(self._conf, self._user, registry.filesystem)
+            self._opened = YarnLogs(self._conf, self._identity, registry.filesystem)
         return self._opened

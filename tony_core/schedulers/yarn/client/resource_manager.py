@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Protocol
+from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Protocol
 
+from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.rpc.connection import Address, Endpoints
-from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.tokens import RM_DELEGATION, Token
 from tony_core.hadoop.yarn.ids import ApplicationId, ContainerId
 from tony_core.hadoop.yarn.records import AppReport, NewApplication
 from tony_core.hadoop.yarn.rm_client import RmClient
@@ -34,6 +36,8 @@ LONGEST_PAUSE_S = 2.0
 FAILOVER_TRIES = 10  # about 15 s
 KILL_S = 30.0
 
+_PROTECTION = "hadoop.rpc.protection"
+
 
 class ResourceManager(Protocol):
     """The calls of submit, status, kill and logs; they raise :class:`HadoopError`."""
@@ -44,7 +48,10 @@ class ResourceManager(Protocol):
     def read_limits(self, job: Job) -> ClusterLimits:
         """Read the limits that decide whether the job can run there."""
 
-    def submit(self, request: AppRequest, secrets: Mapping[str, bytes]) -> None:
+    def delegation_token(self, renewer: str) -> Token:
+        """A new token of the caller for this ResourceManager; its service is empty."""
+
+    def submit(self, request: AppRequest, credentials: Credentials) -> None:
         """Submit an application. It may still be refused afterwards: see its report."""
 
     def report(self, application: ApplicationId) -> AppReport:
@@ -89,8 +96,11 @@ class RpcResourceManager:
 
         return read_limits(self._client, self._conf, job, self._user)
 
-    def submit(self, request: AppRequest, secrets: Mapping[str, bytes]) -> None:
-        self._client.submit(request.to_message(secrets))
+    def delegation_token(self, renewer: str) -> Token:
+        return self._client.delegation_token(renewer)
+
+    def submit(self, request: AppRequest, credentials: Credentials) -> None:
+        self._client.submit(request.to_message(credentials))
 
     def report(self, application: ApplicationId) -> AppReport:
         return self._client.report(application)
@@ -127,7 +137,9 @@ class RpcResourceManager:
         self._client.close()
 
 
-def connect(conf: SiteConfiguration, user: str, retries: int = 0) -> ResourceManager:
+def connect(
+    conf: SiteConfiguration, identity: ClusterIdentity, retries: int = 0
+) -> ResourceManager:
     """The ResourceManager of a site; :class:`SchedulerError` if none of its ports is open."""
     rpc, web = endpoints.rm_client(conf), endpoints.rm_web(conf)
     is_pair = len(rpc.addresses) > 1
@@ -137,13 +149,33 @@ def connect(conf: SiteConfiguration, user: str, retries: int = 0) -> ResourceMan
     if problem and not by_web and not is_pair and retries > 1:
         problem = connection_problem(rpc, retries)
     if not problem:
-        return RpcResourceManager(RmClient.open(conf, user=User(user)), conf, user)
+        return RpcResourceManager(RmClient.open(conf, identity=identity), conf, identity.user)
     if not by_web:
         raise SchedulerError(problem)
-    # requests takes 60 ms to import, and most sites never need it.
+    # Imported here: most sites never need it.
     from tony_core.schedulers.yarn.client.rest import RestResourceManager
 
-    return RestResourceManager(web, user, problem)
+    access = identity.for_web(conf)
+    if identity.is_secure and not access.is_secure:
+        raise SchedulerError(f"{problem}; and its web server is no way around: {_why_not(conf)}")
+    unsafe = _why_unsafe(conf, identity) if identity.is_secure and not web.tls else ""
+    return RestResourceManager(web, identity.user, access, problem, unsafe)
+
+
+def _why_not(conf: SiteConfiguration) -> str:
+    if endpoints.web_authentication(conf) == "simple":
+        return "it proves nothing (hadoop.http.authentication.type is simple)"
+    return f"there is no {RM_DELEGATION} for it"
+
+
+def _why_unsafe(conf: SiteConfiguration, identity: ClusterIdentity) -> str:
+    """Why a secure site's web server may not get secrets without TLS; empty if it may."""
+    if identity.login is None:
+        return "it proves nothing to a client with tokens"
+    named = conf.text(_PROTECTION)
+    if any(name.lower() != "authentication" for name in conf.names(_PROTECTION)):
+        return f"{_PROTECTION} is {named}"
+    return ""
 
 
 def connection_problem(service: Endpoints, retries: int = 0) -> str:

@@ -3,8 +3,10 @@
 REST takes a master's memory and cores and no other resources. It reports less about the cluster,
 so a submit checks less beforehand. Its answers become the same records as RPC's.
 
-A submit carries the job's secrets, so redirects are not followed. The standby of a pair redirects
-to the active ResourceManager, whose address the site's configuration holds as well.
+A submit carries the job's secrets, so redirects are not followed, and on a secure cluster it is
+sent on a connection on which the server has proved who it is; not by plain HTTP, where the site
+protects RPC: who keeps a client from the RPC port would read them there. The standby of a pair
+redirects to the active ResourceManager, whose address the site's configuration holds as well.
 """
 
 from __future__ import annotations
@@ -14,11 +16,21 @@ import json
 import time
 from contextlib import contextmanager
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from urllib.parse import urlencode
 
-import requests
-
-from tony_core.hadoop.errors import HadoopError, ProtocolError, Unreachable, remote_error
+from tony_core.files.webhdfs.token_file import parse_url_string
+from tony_core.hadoop.credentials import Credentials, url_string
+from tony_core.hadoop.errors import (
+    ConfigurationError,
+    HadoopError,
+    ProtocolError,
+    Remedy,
+    Unreachable,
+    remote_error,
+)
 from tony_core.hadoop.rpc.connection import Deadline, Endpoints
+from tony_core.hadoop.tokens import Token
+from tony_core.hadoop.web import WebAccess, WebClient, WebResponse, WebUnreachable
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId
 from tony_core.hadoop.yarn.launch import LocalFile
 from tony_core.hadoop.yarn.records import MEMORY, VCORES, AppReport, Capability, NewApplication
@@ -36,22 +48,33 @@ LONGEST = 64 << 20  # bytes of an answer
 _NOT_FOUND = "org.apache.hadoop.yarn.exceptions.ApplicationNotFoundException"
 _NO_ACCESS = "org.apache.hadoop.security.AccessControlException"
 _STANDBY = b"This is standby RM"
+# So answers a standby while no other is active: the first as a redirect to itself.
+_NONE_ACTIVE = (b"Can not find any active RM", b"There is no active RM right now")
+_ROOT = "/ws/v1/cluster"
+_INFO = f"{_ROOT}/info"  # a standby answers it, too
 _AT_ONCE = 1 << 16
 
 
 class RestResourceManager:
-    """A :class:`ResourceManager` by REST; ``why`` says why RPC is not used."""
+    """A :class:`ResourceManager` by REST.
 
-    def __init__(self, web: Endpoints, user: str, why: str = "") -> None:
-        self._urls = web.urls
+    ``why`` says why RPC is not used, ``unsafe`` why no secrets may be sent here.
+    """
+
+    def __init__(
+        self, web: Endpoints, user: str, access: WebAccess, why: str = "", unsafe: str = ""
+    ) -> None:
+        self._servers = tuple(zip(web.urls, web.addresses))
+        self._tls = web.tls
         self._user = user
         self._why = why
-        self._session = requests.Session()
-        self._session.trust_env = False  # no HTTP proxy between the client and its cluster
+        self._unsafe = unsafe
+        self._web = WebClient(access, ANSWER_S, connect_s=CONNECT_S)
         self._current = 0
 
     def read_limits(self, job: Job) -> ClusterLimits:
         """The little that REST reports; the ResourceManager checks the rest itself."""
+        self._refuse_secrets()  # of the submit that follows
         new = self.new_application()
         return ClusterLimits(
             user=self._user,
@@ -69,14 +92,29 @@ class RestResourceManager:
                 _parse_capability(answer["maximum-resource-capability"]),
             )
 
-    def submit(self, request: AppRequest, secrets: Mapping[str, bytes]) -> None:
+    def delegation_token(self, renewer: str) -> Token:
+        self._refuse_secrets()
+        answer = self._call("POST", "delegation-token", {"renewer": renewer})
+        with _parsing():
+            return Token(*parse_url_string(str(answer["token"]))[1:])
+
+    def submit(self, request: AppRequest, credentials: Credentials) -> None:
+        self._refuse_secrets()
         if request.resources.other:
             raise ProtocolError(
                 "through the ResourceManager's web server a master cannot ask for"
                 f" {', '.join(request.resources.other)}, and its RPC port cannot be reached:"
                 f" {self._why}"
             )
-        self._call("POST", "apps", submission_body(request, secrets))
+        self._call("POST", "apps", submission_body(request, credentials))
+
+    def _refuse_secrets(self) -> None:
+        if self._unsafe:
+            raise ConfigurationError(
+                f"{self._why}; and a job's secrets are not sent to its web server by HTTP, for"
+                f" {self._unsafe}: let clients reach the RPC port, or serve HTTPS"
+                " (yarn.http.policy=HTTPS_ONLY)"
+            )
 
     def report(self, application: ApplicationId) -> AppReport:
         answer = self._call("GET", f"apps/{application}")
@@ -124,7 +162,7 @@ class RestResourceManager:
         self._call("POST", f"containers/{container}/signal/{signal}")
 
     def close(self) -> None:
-        self._session.close()
+        self._web.close()
 
     # ------------------------------------------------------------------ calls
 
@@ -139,13 +177,15 @@ class RestResourceManager:
         deadline = Deadline(TOTAL_S, f"{method} {path} of the ResourceManager's web server")
         problems: Dict[str, None] = {}
         while True:
-            for _ in self._urls:
-                url = self._urls[self._current]
+            for _ in self._servers:
+                url, _ = self._servers[self._current]
                 try:
-                    return self._request(method, f"{url}/ws/v1/cluster/{path}", data, params)
+                    return self._request(method, path, data, params)
                 except Unreachable as error:
+                    if error.remedy is Remedy.NONE:
+                        raise  # no KDC: another server is no help
                     problems[f"{url}: {error}"] = None
-                    self._current = (self._current + 1) % len(self._urls)
+                    self._current = (self._current + 1) % len(self._servers)
             if deadline.remaining() <= PAUSE_S:
                 raise deadline.timeout_error("; ".join(problems))
             time.sleep(PAUSE_S)
@@ -153,28 +193,36 @@ class RestResourceManager:
     def _request(
         self,
         method: str,
-        url: str,
+        path: str,
         data: Optional[Mapping[str, Any]],
         params: Optional[Mapping[str, str]],
     ) -> Dict[str, Any]:
+        server, address = self._servers[self._current]
+        url = f"{server}{_ROOT}/{path}"
+        query = urlencode({**self._web.access.query(), **(params or {})})
+        body, fields = None, {"Accept": "application/json"}
+        if data is not None:
+            body = json.dumps(data).encode()
+            fields["Content-Type"] = "application/json"
         try:
-            with self._session.request(
+            with self._web.request(
                 method,
-                url,
-                params={"user.name": self._user, **(params or {})},
-                json=data,
-                headers={"Accept": "application/json", "Accept-Encoding": "identity"},
-                timeout=(CONNECT_S, ANSWER_S),
-                allow_redirects=False,
-                stream=True,
+                str(address),
+                f"{_ROOT}/{path}{'?' if query else ''}{query}",
+                body,
+                tls=self._tls,
+                fields=fields,
+                proof=_INFO if body else "",
             ) as answer:
-                status, content = answer.status_code, read_content(answer)
-        except (requests.ConnectionError, requests.Timeout) as error:
+                status, content = answer.status, read_content(answer)
+        except WebUnreachable as error:
             raise Unreachable(_describe_error(error)) from None
-        except (requests.RequestException, ValueError) as error:
+        except ValueError as error:
             raise ProtocolError(f"{url}: {error}") from None
         if content.lstrip().startswith(_STANDBY):
             raise Unreachable("it is the standby")
+        if content.lstrip().startswith(_NONE_ACTIVE):
+            raise Unreachable("it is the standby, and no other is active")
         if 300 <= status < 400:
             raise ProtocolError(
                 f"{url} answered with a redirect ({status}), which is not followed: is this the"
@@ -192,16 +240,18 @@ class RestResourceManager:
         return answer
 
 
-def read_content(answer: requests.Response) -> bytes:
+def read_content(answer: WebResponse) -> bytes:
     """The body of a streamed answer; ``ValueError`` if it is too long or takes too long."""
     parts: List[bytes] = []
     total, until = 0, time.monotonic() + TOTAL_S
-    for part in answer.iter_content(_AT_ONCE):
+    while True:
+        part = answer.read(_AT_ONCE)
+        if not part:
+            return b"".join(parts)
         parts.append(part)
         total += len(part)
         if total > LONGEST or time.monotonic() > until:
             raise ValueError(f"an answer of more than {LONGEST} bytes or {TOTAL_S:g} s")
-    return b"".join(parts)
 
 
 @contextmanager
@@ -241,15 +291,18 @@ def _describe_error(error: Exception) -> str:
 # ---------------------------------------------------------------------- requests
 
 
-def submission_body(request: AppRequest, secrets: Mapping[str, bytes]) -> Dict[str, Any]:
+def submission_body(request: AppRequest, credentials: Credentials) -> Dict[str, Any]:
     """The JSON of a submission."""
     acls = {"VIEW_APP": request.view_acl, "MODIFY_APP": request.modify_acl}
-    held = {name: base64.urlsafe_b64encode(data).decode() for name, data in secrets.items()}
+    held = {
+        name: base64.urlsafe_b64encode(data).decode() for name, data in credentials.secrets.items()
+    }
+    tokens = {alias: url_string(token) for alias, token in credentials.tokens.items()}
     container: Dict[str, Any] = {
         "local-resources": _entries({k: _local_resource(v) for k, v in request.files.items()}),
         "environment": _entries(request.environment),
         "commands": {"command": request.command},
-        "credentials": {"tokens": {}, "secrets": _entries(held)},
+        "credentials": {"tokens": _entries(tokens), "secrets": _entries(held)},
         "application-acls": _entries(acls),
     }
     body: Dict[str, Any] = {
@@ -258,6 +311,7 @@ def submission_body(request: AppRequest, secrets: Mapping[str, bytes]) -> Dict[s
         "application-type": request.type,
         "queue": request.queue,
         "am-container-spec": container,
+        "cancel-tokens-when-complete": request.cancel_tokens,
         "max-app-attempts": request.max_attempts,
         "resource": {
             "memory": request.resources.memory_mb,

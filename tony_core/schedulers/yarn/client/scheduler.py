@@ -13,16 +13,20 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, scheme_of
 from tony_core.files.port import FileSystem
-from tony_core.hadoop.errors import ConfigurationError, HadoopError
+from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.errors import ConfigurationError, HadoopError, Unreachable
+from tony_core.hadoop.identity import ClusterIdentity, cluster_identity
 from tony_core.hadoop.site import endpoints
-from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
+from tony_core.hadoop.site.certificates import read_authorities
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.records import NewApplication
 from tony_core.job.spec import Job
 from tony_core.schedulers import port
@@ -34,11 +38,14 @@ from tony_core.schedulers.port import (
 )
 from tony_core.schedulers.yarn import home, refusals
 from tony_core.schedulers.yarn.application_state import TAG, TYPE, state_of
+from tony_core.schedulers.yarn.client.cleaner import YarnCleaner
 from tony_core.schedulers.yarn.client.log_reader import YarnLogReader
 from tony_core.schedulers.yarn.client.resource_manager import ResourceManager, connect
 from tony_core.schedulers.yarn.client.status import status_of
 
 if TYPE_CHECKING:
+    from tony_core.hadoop.site.endpoints import NameService
+    from tony_core.hadoop.web import WebAccess
     from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
     from tony_core.schedulers.yarn.client.doctor import Stage
     from tony_core.schedulers.yarn.client.submission import AppRequest
@@ -63,17 +70,21 @@ class YarnScheduler(port.Scheduler):
                     "this machine has no configuration of a Hadoop cluster."
                     f" {self._conf.where()}. Set HADOOP_CONF_DIR to the cluster's configuration"
                 )
-            endpoints.refuse_kerberos(self._conf)
-        except ConfigurationError as error:
+            read_authorities(self._conf)
+            self._identity = cluster_identity(self._conf, self._env)
+        except Unreachable as error:
+            raise SchedulerError(str(error)) from None
+        except HadoopError as error:
             raise LastingRefusal(str(error)) from None
-        self.user = user_name(self._env)
+        self.user = self._identity.user
         self._rm: Optional[ResourceManager] = None
         self._logs: Optional[YarnLogReader] = None
+        self._web: Optional[WebAccess] = None
         self._new: Optional[NewApplication] = None  # an id that is not used yet
         self._limits: Dict[int, Tuple[Job, ClusterLimits]] = {}
         self._visibility: Dict[str, Visibility] = {}
         for scheme in SCHEMES:
-            registry.register(scheme, _Files(self._conf, self.user))
+            registry.register(scheme, _Files(self._conf, self._identity))
 
     # ------------------------------------------------------------------ submitting
 
@@ -81,7 +92,7 @@ class YarnScheduler(port.Scheduler):
         if job is not None and job.yarn.staging_dir:
             root = job.yarn.staging_dir.rstrip("/")
             if is_remote(root) and scheme_of(root) != "viewfs":
-                return root
+                return self._with_token(root)
             path = urlsplit(root).path if is_remote(root) else root
             return self._on_hdfs("/" + path.lstrip("/"))
         return self._home()
@@ -96,9 +107,15 @@ class YarnScheduler(port.Scheduler):
         return str(new.id)
 
     def check(self, job: Job) -> List[str]:
-        from tony_core.schedulers.yarn.client import checks
+        from tony_core.schedulers.yarn.client import checks, name_nodes
+        from tony_core.schedulers.yarn.client.security import find_security_problems
 
+        found = find_security_problems(job, self._identity)
+        if found:
+            return found
         found = checks.find_problems(job, self._read_limits(job))
+        if self._identity.is_secure:
+            found += name_nodes.find_name_node_problems(self._conf, self._identity, job)
         try:
             self.staging_root(job)
         except SchedulerError as error:
@@ -107,20 +124,24 @@ class YarnScheduler(port.Scheduler):
 
     def warnings(self, job: Job) -> List[str]:
         from tony_core.schedulers.yarn.client import checks
+        from tony_core.schedulers.yarn.client.security import find_security_warnings
 
-        return checks.find_warnings(job, self._read_limits(job))
+        found = checks.find_warnings(job, self._read_limits(job))
+        return [*find_security_warnings(job, self._identity), *found]
 
     def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
         from tony_core.schedulers.yarn.client import submission
 
         root = self.staging_root(job)
+        artifacts = [one._replace(uri=self._with_token(one.uri)) for one in artifacts]
+        tokens = self._planned_tokens(job, artifacts, root)
         return Submission(
             scheduler=self.name,
             job=job,
             artifacts=tuple(artifacts),
             details=self._request(app_id, job, artifacts).describe(
                 submission.describe_credentials(
-                    app_id, root, self._credentials(job, artifacts, root)
+                    app_id, root, self._credentials(job, artifacts, root), tokens
                 )
             ),
         )
@@ -141,8 +162,10 @@ class YarnScheduler(port.Scheduler):
                 request = submissions.upload_job_file(request, root, file)
             rm = self._connect(job.hadoop.rm_retries)
             home.write_pointer(home.home_or_root(self._conf, self.user, root), root, app_id)
+            # As late as possible: nothing cancels the tokens of a submit that fails.
+            tokens = self._job_tokens(rm, self._name_services(job, artifacts, root))
             sent = True  # from here on it may have been submitted, whatever goes wrong
-            rm.submit(request, secrets)
+            rm.submit(request, Credentials(tokens, secrets))
             submissions.wait_until_accepted(rm.report, request.app_id)
         except BaseException as error:
             if sent:
@@ -158,7 +181,12 @@ class YarnScheduler(port.Scheduler):
 
         visibility = self._find_visibility(self.staging_root(job))(artifacts)
         return submission.build_request(
-            refusals.parse_id(app_id), job, artifacts, self.user, visibility
+            refusals.parse_id(app_id),
+            job,
+            artifacts,
+            self.user,
+            visibility,
+            cancel_tokens=self._identity.tokens is None,  # they are the caller's
         )
 
     def _credentials(self, job: Job, artifacts: Sequence[Artifact], root: str) -> MasterCredentials:
@@ -168,6 +196,42 @@ class YarnScheduler(port.Scheduler):
         return submission.master_credentials(
             self._conf, self.user, root, job, artifacts, visibility
         )
+
+    def _name_services(
+        self, job: Job, artifacts: Sequence[Artifact], root: str
+    ) -> Sequence[NameService]:
+        """The file systems for which a job needs tokens; none on an open cluster."""
+        if not self._identity.is_secure:
+            return ()
+        from tony_core.schedulers.yarn.client.delegation_tokens import job_name_services
+
+        history = job.history.location or root
+        places = (root, history, home.home_or_root(self._conf, self.user, root))
+        try:
+            return job_name_services(self._conf, job, places, artifacts)
+        except ConfigurationError as error:
+            raise SchedulerError(str(error)) from None
+
+    def _job_tokens(
+        self, rm: ResourceManager, services: Sequence[NameService]
+    ) -> Mapping[str, Token]:
+        """The tokens for a job's containers, by their names; none on an open cluster."""
+        if not services:
+            return {}
+        from tony_core.schedulers.yarn.client.delegation_tokens import job_tokens
+
+        return job_tokens(self._conf, self._identity, rm, services)
+
+    def _planned_tokens(self, job: Job, artifacts: Sequence[Artifact], root: str) -> Sequence[str]:
+        services = self._name_services(job, artifacts, root)
+        if not services:
+            return ()
+        from tony_core.schedulers.yarn.client.delegation_tokens import planned_tokens
+
+        try:
+            return planned_tokens(self._conf, services)
+        except ConfigurationError as error:
+            raise SchedulerError(str(error)) from None
 
     def _find_visibility(self, root: str) -> Visibility:
         if root not in self._visibility:
@@ -230,7 +294,7 @@ class YarnScheduler(port.Scheduler):
     @property
     def log_reader(self) -> YarnLogReader:
         if self._logs is None:
-            self._logs = YarnLogReader(self._conf, self.user, self._connect, self.status)
+            self._logs = YarnLogReader(self._conf, self._identity, self._connect, self.status)
         return self._logs
 
     @property
@@ -253,7 +317,16 @@ class YarnScheduler(port.Scheduler):
         from tony_core.schedulers.yarn.client.doctor import Cluster, examine
 
         root = partial(self.staging_root, job)
-        cluster = Cluster(self._conf, self.user, self._connect, self._read_limits, root)
+        cluster = Cluster(
+            self._conf,
+            self.user,
+            self._connect,
+            self._read_limits,
+            root,
+            lambda: self.web,
+            lambda rm, artifacts: self._job_tokens(rm, self._name_services(job, artifacts, root())),
+            self._identity,
+        )
         return examine(cluster, job, stage)
 
     def close(self) -> None:
@@ -266,9 +339,15 @@ class YarnScheduler(port.Scheduler):
 
     # ------------------------------------------------------------------ the cluster
 
+    @property
+    def web(self) -> WebAccess:
+        if self._web is None:
+            self._web = self._identity.for_web(self._conf)
+        return self._web
+
     def _connect(self, retries: int = 0) -> ResourceManager:
         if self._rm is None:
-            self._rm = connect(self._conf, self.user, retries)
+            self._rm = connect(self._conf, self._identity, retries)
         return self._rm
 
     def _read_limits(self, job: Job) -> ClusterLimits:
@@ -284,6 +363,11 @@ class YarnScheduler(port.Scheduler):
         self._limits = {id(job): (job, limits)}
         return limits
 
+    def _with_token(self, location: str) -> str:
+        """A location as nodes have a token for it: on a secure cluster by the NameNode's name."""
+        secure = self._identity.is_secure
+        return endpoints.hdfs_location(self._conf, location) if secure else location
+
     def _home(self) -> str:
         return self._on_hdfs(f"/user/{self.user}/.tony")
 
@@ -297,10 +381,10 @@ class YarnScheduler(port.Scheduler):
 class _Files:
     """Opens HDFS for one user and site; equal ones share their connections (see the registry)."""
 
-    def __init__(self, conf: SiteConfiguration, user: str) -> None:
+    def __init__(self, conf: SiteConfiguration, identity: ClusterIdentity) -> None:
         self._conf = conf
-        self._user = user
-        self._site = (user, conf.to_json())
+        self._identity = identity
+        self._site = (identity, conf.to_json())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Files) and other._site == self._site
@@ -308,18 +392,4 @@ class _Files:
     def __call__(self) -> FileSystem:
         from tony_core.files.hdfs import WebHdfsFileSystem
 
-        return WebHdfsFileSystem(self._conf, self._user)
-
-
-class YarnCleaner(port.Cleaner):
-    """Removes job folders. The garbage collection of the staging removes all else on HDFS."""
-
-    def __init__(self, user: str, remove_job_folder: Callable[[str, Optional[Job]], None]) -> None:
-        self._user = user
-        self._remove_job_folder = remove_job_folder
-
-    def remove_leftovers(self, status: AppStatus, job: Optional[Job] = None) -> bool:
-        if status.user != self._user or not status.state.ended:
-            return False
-        self._remove_job_folder(status.app_id, job)
-        return True
+        return WebHdfsFileSystem(self._conf, self._identity)

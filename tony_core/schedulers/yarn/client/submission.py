@@ -79,6 +79,7 @@ class AppRequest(NamedTuple):
     environment: Mapping[str, str]
     files: Mapping[str, LocalFile]
     links: Mapping[str, str]  # further names of these files
+    cancel_tokens: bool  # when the application has ended
     roles: Mapping[str, Mapping[str, Any]]  # what the master will ask for, to be printed
 
     def with_file(self, name: str, file: LocalFile) -> AppRequest:
@@ -100,7 +101,7 @@ class AppRequest(NamedTuple):
             modify_acl=self.modify_acl,
         )
 
-    def to_message(self, secrets: Mapping[str, bytes]) -> ApplicationSubmissionContext:
+    def to_message(self, credentials: Credentials) -> ApplicationSubmissionContext:
         """The request as a message of RPC."""
         request = ResourceRequest(
             priority=Priority(priority=0),
@@ -115,7 +116,8 @@ class AppRequest(NamedTuple):
             application_id=self.app_id.to_message(),
             application_name=self.name,
             queue=self.queue,
-            am_container_spec=self.launch(Credentials(secrets=secrets)).to_message(),
+            am_container_spec=self.launch(credentials).to_message(),
+            cancel_tokens_when_complete=self.cancel_tokens,
             max_app_attempts=self.max_attempts,
             resource=self.resources.to_message(),
             application_type=self.type,
@@ -151,6 +153,7 @@ class AppRequest(NamedTuple):
             "tags": list(self.tags),
             "priority": self.priority,
             "max_attempts": self.max_attempts,
+            "cancel_tokens_when_complete": self.cancel_tokens,
             "attempt_failures_validity_s": int(VALIDITY_S),
             "keep_containers_across_attempts": True,
             "node_label": self.node_label,
@@ -177,6 +180,7 @@ def build_request(
     artifacts: Sequence[Artifact],
     user: str,
     visibility: Mapping[str, str],
+    cancel_tokens: bool = True,
 ) -> AppRequest:
     """The application of a job, for artifacts that are staged or (in a dry run) would be."""
     if find(tuple(artifacts), Use.RUNTIME) is None:
@@ -202,6 +206,7 @@ def build_request(
         environment=launch_script.docker_environment(job.master.docker),
         files=files,
         links=links,
+        cancel_tokens=cancel_tokens,
         roles={role.name: _describe_role(job, role.name) for role in job.roles},
     )
 
@@ -284,11 +289,14 @@ def master_credentials(
     )
 
 
-def describe_credentials(app_id: str, root: str, credentials: MasterCredentials) -> List[str]:
-    """Names and sizes of what the credentials hold, for a dry run."""
+def describe_credentials(
+    app_id: str, root: str, credentials: MasterCredentials, tokens: Sequence[str]
+) -> List[str]:
+    """Names and sizes of what the credentials hold, for a dry run; ``tokens`` are described."""
     packed, file = job_credentials.master_secrets(b"", credentials)
     names = [f"{job_credentials.SECRET} (32 bytes)"]
     names += [f"{name} ({len(data)} bytes)" for name, data in packed.items() if data]
+    names += tokens
     if file is not None:
         names.append(
             f"{job_credentials.JOB_FILE}, a file of {len(file)} bytes in {root}/apps/{app_id}"

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import List, Optional, Tuple
 from urllib.parse import quote, urlencode, urlsplit
 
+from tony_core.hadoop.errors import HadoopError
 from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.web import WebClient, WebResponse, WebUnreachable
 from tony_core.schedulers.yarn.logs.node_web import LogsUnavailable, NoSuchLog, parse_log_names
 from tony_core.schedulers.yarn.logs.text import LogTextParser
-from tony_core.schedulers.yarn.logs.web import LogWebClient, WebResponse, WebUnreachable
 
 _PIECE = 1 << 16
 KEY = "yarn.log.server.web-service.url"
@@ -21,10 +22,9 @@ KEY = "yarn.log.server.web-service.url"
 class LogServer:
     """A log server as the site's configuration names it."""
 
-    def __init__(self, conf: SiteConfiguration, web: LogWebClient, user: str) -> None:
+    def __init__(self, conf: SiteConfiguration, web: WebClient) -> None:
         self.url = conf.text(KEY).rstrip("/")
         self._web = web
-        self._user = user
         self._log: Optional[Tuple[str, str]] = None
         self._answer: Optional[WebResponse] = None
         self._text = LogTextParser()
@@ -91,10 +91,10 @@ class LogServer:
         target = f"{parts.path}/containers/{quote(container_id, safe='')}/logs"
         if name:
             target += f"/{quote(name, safe='')}"
-        query = urlencode({"user.name": self._user})
+        query = urlencode(self._web.access.query())
         try:
             answer = self._web.get(parts.netloc, f"{target}?{query}", tls=parts.scheme == "https")
-        except WebUnreachable as error:
+        except (WebUnreachable, HadoopError) as error:
             raise LogsUnavailable(f"the log server {error}") from None
         if answer.status == 200:
             return answer

@@ -14,9 +14,10 @@ from collections import OrderedDict
 from typing import Any, List, Optional, Tuple
 from urllib.parse import quote, urlencode
 
+from tony_core.hadoop.errors import HadoopError
 from tony_core.hadoop.logs.datainput import FormatError
+from tony_core.hadoop.web import WebClient, WebResponse, WebUnreachable
 from tony_core.schedulers.yarn.logs.text import LogTextParser
-from tony_core.schedulers.yarn.logs.web import LogWebClient, WebResponse, WebUnreachable
 
 _EXTRA = 4096  # asked for beyond what is known to be there: what was written in between
 _PIECE = 1 << 16
@@ -95,9 +96,8 @@ class _OpenLog:
 class NodeLogs:
     """The web services of all nodes, for one user."""
 
-    def __init__(self, web: LogWebClient, user: str, *, tls: bool = False) -> None:
+    def __init__(self, web: WebClient, *, tls: bool = False) -> None:
         self._web = web
-        self._user = user
         self._tls = tls
         self._open: OrderedDict[_Log, _OpenLog] = OrderedDict()
         self._lengths: OrderedDict[_Log, int] = OrderedDict()
@@ -216,13 +216,13 @@ class NodeLogs:
         target = f"/ws/v1/node/containers/{quote(container_id, safe='')}/logs"
         if name:
             target += f"/{quote(name, safe='')}"
-        query = urlencode({"user.name": self._user, **more})
+        query = urlencode({**self._web.access.query(), **more})
         try:
             answer = self._web.get(address, f"{target}?{query}", tls=self._tls)
             if answer.status == 200:
                 return answer
             message = _error_text(answer.text(1 << 14).decode(errors="replace"))
-        except WebUnreachable as error:
+        except (WebUnreachable, HadoopError) as error:
             raise LogsUnavailable(str(error)) from None
         if answer.status in (401, 403) or "is not authorized" in message:
             raise LogsDenied(message)

@@ -25,10 +25,13 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from tony_core.files import registry
 from tony_core.files.port import FileSystem
+from tony_core.hadoop.credentials import LOCATION
 from tony_core.hadoop.errors import ConfigurationError, HadoopError
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.logs.datainput import FormatError
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.web import TIMEOUT_S, WebClient, WebUnreachable
 from tony_core.hadoop.yarn.ids import ContainerId
 from tony_core.schedulers.port import LogRef, SchedulerError
 from tony_core.schedulers.yarn.logs.aggregated import LogsByName, StoredLogs, is_complete
@@ -40,7 +43,6 @@ from tony_core.schedulers.yarn.logs.node_web import (
     NoSuchLog,
     visible_names,
 )
-from tony_core.schedulers.yarn.logs.web import TIMEOUT_S, LogWebClient, WebUnreachable
 
 LARGEST = 8 << 20  # bytes of one reading
 END_WAIT_S = 5.0  # how long a container may take to end when its application has
@@ -71,19 +73,19 @@ class YarnLogs:
     def __init__(
         self,
         conf: SiteConfiguration,
-        user: str,
+        identity: ClusterIdentity,
         files: Callable[[str], FileSystem] = registry.filesystem,
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._conf = conf
-        self._user = user
-        tls = conf.text("yarn.http.policy").upper() == "HTTPS_ONLY"
-        self._web = LogWebClient(timeout_s)
-        self._nodes = NodeLogs(self._web, user, tls=tls)
+        self._user = identity.user
+        self._web = WebClient(identity.for_web(conf), timeout_s)
+        self._lacks_ticket = identity.tokens is not None and not self._web.access.user
+        self._nodes = NodeLogs(self._web, tls=endpoints.yarn_uses_tls(conf))
         self._store = StoredLogs(conf, files)
-        self._server = LogServer(conf, self._web, user)
-        self._masters = MasterNodes(conf, self._web, user)
+        self._server = LogServer(conf, self._web)
+        self._masters = MasterNodes(conf, self._web)
         self._lock = threading.RLock()
 
     def names(
@@ -203,7 +205,7 @@ class YarnLogs:
                 return in_store(found)
             text = self._denied(whose, why) if denied else self._not_there(whose, why)
         except (FormatError, OSError) as error:
-            text = self._unreadable(whose, error)
+            text = self._unreadable(whose, error, why)
         if missing is not None:
             raise missing
         return self._last_resort(on_server, text)
@@ -218,15 +220,23 @@ class YarnLogs:
 
     # ---------------------------------------------------------------- why they are not
 
-    def _unreadable(self, whose: _ContainerRef, error: Exception) -> str:
+    def _unreadable(self, whose: _ContainerRef, error: Exception, why: str) -> str:
+        node = f"; its node: {why}" if why else ""
         if isinstance(error, PermissionError):
             return (
                 f"{self._user} may not read the logs of {whose.container_id}, which belong to"
-                f" {whose.owner}: ask {whose.owner} or the cluster's administrators ({error})"
+                f" {whose.owner}: ask {whose.owner} or the cluster's administrators ({error}{node})"
             )
-        return f"the logs of {whose.container_id} cannot be read: {error}"
+        return f"the logs of {whose.container_id} cannot be read: {error}{node}"
 
     def _denied(self, whose: _ContainerRef, why: str) -> str:
+        if self._lacks_ticket:
+            return (
+                f"the logs of {whose.container_id} are still on their node, whose web server takes"
+                f" no delegation token ({LOCATION}): unset that variable and use a ticket (kinit),"
+                " or wait until the application has ended and its logs are in HDFS"
+                f" ({_AGGREGATION}) ({why})"
+            )
         return (
             f"{self._user} may not see the logs of {whose.container_id}, which belong to"
             f" {whose.owner}: the job's owner can let others see them (view ACLs) ({why})"
@@ -291,10 +301,9 @@ class NodePlace(NamedTuple):
 class MasterNodes:
     """The ResourceManager's web service, asked once for each master."""
 
-    def __init__(self, conf: SiteConfiguration, web: LogWebClient, user: str) -> None:
+    def __init__(self, conf: SiteConfiguration, web: WebClient) -> None:
         self._conf = conf
         self._web = web
-        self._user = user
         self._known: OrderedDict[str, NodePlace] = OrderedDict()
 
     def of(self, app_id: str, container_id: str) -> NodePlace:
@@ -313,14 +322,14 @@ class MasterNodes:
             service = endpoints.rm_web(self._conf)
         except ConfigurationError:
             return {}
-        query = urlencode({"user.name": self._user})
+        query = urlencode(self._web.access.query())
         target = f"/ws/v1/cluster/apps/{quote(app_id, safe='')}/appattempts?{query}"
         for address in service.addresses:
             try:
                 with self._web.get(str(address), target, tls=service.tls) as response:
                     if response.status == 200:
                         return parse_master_nodes(response.json())
-            except WebUnreachable:
+            except (WebUnreachable, HadoopError):
                 continue  # or it is the other one of the pair
         return {}
 

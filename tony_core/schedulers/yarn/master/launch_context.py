@@ -40,7 +40,9 @@ class LaunchContexts(NamedTuple):
     visibility: Mapping[str, str] = {}  # of artifacts, by URI
     site: bytes = b""  # encoded ExecutorCredentials
     environment: Mapping[str, str] = {}  # set by the cluster, not by the job
-    credentials: Credentials = Credentials()  # the job's, without the master's token
+    credentials: Credentials = Credentials()  # the tokens of its user, without the master's
+    view_acl: str = ""  # a node that runs no master learns them of no one else
+    modify_acl: str = ""
 
     def launch(self, role: str, wanted: container_pool.Launch) -> Launch:
         """The launch for a node; raises :class:`LaunchError`."""
@@ -65,6 +67,8 @@ class LaunchContexts(NamedTuple):
             credentials=Credentials(
                 self.credentials.tokens, {**self.credentials.secrets, **secrets}
             ),
+            view_acl=self.view_acl,
+            modify_acl=self.modify_acl,
         )
 
     def _command(self, argv: Sequence[str]) -> Tuple[Sequence[str], Sequence[str]]:

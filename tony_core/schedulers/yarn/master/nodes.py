@@ -10,8 +10,8 @@ import time
 from typing import Callable, List, Optional, Sequence
 
 from tony_core.hadoop.errors import HadoopError
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.rpc.service import CallTimeouts
-from tony_core.hadoop.rpc.wire import User
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.hadoop.yarn.records import AppReport, NodeReport
@@ -68,9 +68,9 @@ class NodeReports:
 class UserClient:
     """The ResourceManager by its user's right: node reports, application reports, kill."""
 
-    def __init__(self, conf: SiteConfiguration, user: str) -> None:
+    def __init__(self, conf: SiteConfiguration, identity: ClusterIdentity) -> None:
         self._conf = conf
-        self._user = user
+        self._identity = identity
         self._client: Optional[RmClient] = None
 
     def nodes(self) -> Sequence[NodeReport]:
@@ -92,5 +92,5 @@ class UserClient:
 
     def _opened(self) -> RmClient:
         if self._client is None:
-            self._client = RmClient.open(self._conf, user=User(self._user), limits=LIMITS)
+            self._client = RmClient.open(self._conf, identity=self._identity, limits=LIMITS)
         return self._client

@@ -6,12 +6,14 @@ import json
 import os
 import socket
 import sys
-from typing import Any, Dict, List, Mapping, Tuple
+from functools import partial
+from typing import Any, Dict, List, Mapping, MutableMapping, Tuple
 
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.files.location import join
 from tony_core.files.registry import register
-from tony_core.hadoop.credentials import Credentials, am_rm_token
+from tony_core.hadoop.credentials import LOCATION, Credentials, am_rm_token
+from tony_core.hadoop.identity import ClusterIdentity, container_identity, hdfs_token_service
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.site.endpoints import HDFS_VARIABLE, hdfs_environment
@@ -29,6 +31,7 @@ from tony_core.schedulers.yarn.master.launch_context import RUNTIME, LaunchConte
 from tony_core.schedulers.yarn.master.nodes import NodeReports, UserClient
 from tony_core.schedulers.yarn.master.pool import YarnPool
 from tony_core.schedulers.yarn.master.webproxy import web_proxy
+from tony_core.schedulers.yarn.node import start
 
 JOB_FOLDER = "tony-job"
 
@@ -41,8 +44,18 @@ def open_master(arguments: Any) -> Tuple[container_pool.MasterContext, YarnPool]
         raise port.SchedulerError("this container's credentials hold no token of a master")
     sent = job_credentials.read_master_credentials(credentials.secrets)
     folder = write_job_folder(sent, os.path.abspath(JOB_FOLDER))
-    register_hdfs(sent)
+    register_hdfs(sent, credentials)
+    give_programs_their_tokens(os.environ)
     return create_master(sent, credentials, token, os.environ, folder)
+
+
+def give_programs_their_tokens(env: MutableMapping[str, str]) -> None:
+    """Point ``tony.am.command`` to the token file of programs, away from the master's own."""
+    path = env.get(start.TOKEN_FILE_VARIABLE)
+    if path:
+        env[LOCATION] = path
+    else:
+        env.pop(LOCATION, None)
 
 
 def create_master(
@@ -85,7 +98,7 @@ def create_master(
         ),
         host=host,
         with_port=conf.boolean("yarn.scheduler.include-port-in-node-name", False),
-        node_scheme="https" if conf.text("yarn.http.policy").upper() == "HTTPS_ONLY" else "http",
+        node_scheme="https" if endpoints.yarn_uses_tls(conf) else "http",
         placement_spec=job.placement_spec,
         master_lost_s=master_lost_s(conf),
     )
@@ -102,8 +115,11 @@ def create_master(
         site=executor.encode(),
         environment=for_programs,
         credentials=Credentials(credentials.without(AM_RM).tokens),
+        view_acl=job.yarn.view_acl or "",
+        modify_acl=job.yarn.modify_acl or "",
     )
-    return context, connect_pool(conf, application, job, contexts, token)
+    identity = container_identity(conf, sent.user, credentials)
+    return context, connect_pool(conf, application, job, contexts, token, identity)
 
 
 def master_lost_s(conf: SiteConfiguration) -> float:
@@ -114,7 +130,8 @@ def master_lost_s(conf: SiteConfiguration) -> float:
 
 def _program_environment(conf: SiteConfiguration, user: str) -> Dict[str, str]:
     """The variables by which a program reaches HDFS itself."""
-    found = hdfs_environment(conf, user)
+    service = partial(hdfs_token_service, conf) if endpoints.is_secure(conf) else None
+    found = hdfs_environment(conf, user, service)
     return {HDFS_VARIABLE: found} if found else {}
 
 
@@ -124,11 +141,12 @@ def connect_pool(
     job: Job,
     contexts: LaunchContexts,
     token: Token,
+    identity: ClusterIdentity,
     **more: Any,
 ) -> YarnPool:
     """A pool for the ResourceManager of a site; connects later."""
     allowed = endpoints.allowed_protections(conf)
-    client = UserClient(conf, application.user)
+    client = UserClient(conf, identity)
     tokens = NodeTokens()
     return YarnPool(
         RmMaster.open(endpoints.rm_scheduler(conf), token, allowed=allowed),
@@ -161,11 +179,12 @@ def write_job_folder(sent: job_credentials.MasterCredentials, folder: str) -> st
     return folder
 
 
-def register_hdfs(sent: job_credentials.MasterCredentials) -> None:
-    """Register HDFS by the properties that the client sent."""
+def register_hdfs(sent: job_credentials.MasterCredentials, credentials: Credentials) -> None:
+    """Register HDFS by the properties and tokens that the client sent."""
     from tony_core.files.hdfs import WebHdfsFileSystem
 
-    files = WebHdfsFileSystem(SiteConfiguration.of(sent.site), sent.user)
+    conf = SiteConfiguration.of(sent.site)
+    files = WebHdfsFileSystem(conf, container_identity(conf, sent.user, credentials))
     for scheme in ("hdfs", "webhdfs", "swebhdfs"):
         register(scheme, lambda: files)
 

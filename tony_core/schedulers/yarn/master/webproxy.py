@@ -4,14 +4,15 @@ The proxy is a part of each ResourceManager's web server, unless the site runs i
 (``yarn.web-proxy.address``). Access follows YARN: with ``yarn.acl.enable`` the owner, the job's
 view list and the cluster's administrators have it; without, every user of the web pages, unless
 the job has a view list. Where the web pages do not authenticate users, every user is the static
-user; :mod:`tony_core.master.web.proxy_gate` says what that means for a page.
+user; :mod:`tony_core.master.web.proxy_gate` says what that means for a page. On a cluster with
+Kerberos a page is for authenticated users only.
 
 Runs on the nodes' Python (3.9), standard library only.
 """
 
 from __future__ import annotations
 
-from typing import List, Set
+from typing import List, Set, Tuple
 
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
@@ -29,7 +30,7 @@ def web_proxy(conf: SiteConfiguration, application: ApplicationId, view_acl: str
     if own:
         host, _, _ = own.rpartition(":")
         hosts = [host or own]
-        tls = conf.text("yarn.http.policy").upper() == "HTTPS_ONLY"
+        tls = endpoints.yarn_uses_tls(conf)
         root = f"{'https' if tls else 'http'}://{own}"
     else:
         web = endpoints.rm_web(conf)
@@ -37,23 +38,42 @@ def web_proxy(conf: SiteConfiguration, application: ApplicationId, view_acl: str
         first = web.addresses[0]
         name = f"[{first.host}]" if ":" in first.host else first.host
         root = f"{'https' if web.tls else 'http'}://{name}:{first.port}"
+    is_secure = endpoints.is_secure(conf)
     return WebProxy(
         hosts=tuple(host.strip("[]") for host in hosts),
         public_url=proxied(root, application),
-        static_user=static_user(conf),
+        static_user="" if is_secure else static_user(conf),
         view_acl=view_list(conf, view_acl),
+        unauthenticated=unauthenticated_users(conf) if is_secure else (),
     )
 
 
 def static_user(conf: SiteConfiguration) -> str:
     """The user that all requests come from; empty if the web pages authenticate users."""
-    filters = conf.text("hadoop.http.filter.initializers")
-    named = conf.text("hadoop.http.authentication.type", "simple").lower() != "simple" or (
+    named = not _believes_names(conf) or (
         not conf.boolean("hadoop.http.authentication.simple.anonymous.allowed", True)
     )
-    if _AUTHENTICATES in filters and named:
+    if _has_filter(conf) and named:
         return ""
     return conf.text("hadoop.http.staticuser.user", STATIC_USER)
+
+
+def unauthenticated_users(conf: SiteConfiguration) -> Tuple[str, ...]:
+    """The names that a proxy gives without having authenticated the user; ``*``: any.
+
+    Those of a filter that the site wrote itself count as authenticated.
+    """
+    if _has_filter(conf) and _believes_names(conf):
+        return ("*",)  # the type simple takes the request's user.name
+    return tuple(sorted({STATIC_USER, conf.text("hadoop.http.staticuser.user", STATIC_USER)}))
+
+
+def _has_filter(conf: SiteConfiguration) -> bool:
+    return _AUTHENTICATES in conf.text("hadoop.http.filter.initializers")
+
+
+def _believes_names(conf: SiteConfiguration) -> bool:
+    return endpoints.web_authentication(conf) in ("", "simple")
 
 
 def view_list(conf: SiteConfiguration, view_acl: str) -> str:

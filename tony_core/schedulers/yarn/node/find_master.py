@@ -19,8 +19,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
+from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.identity import container_identity
 from tony_core.schedulers.yarn import job_credentials
-from tony_core.schedulers.yarn.node.start import MASTER_FILE, read_container_secrets
+from tony_core.schedulers.yarn.node.start import MASTER_FILE
 
 if TYPE_CHECKING:
     from tony_core.files.port import FileSystem
@@ -39,11 +41,12 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write("usage: yarn-find-master\n")
         return USAGE
     try:
-        credentials = job_credentials.read_executor_credentials(read_container_secrets(os.environ))
+        held = Credentials.of_container(os.environ)
+        credentials = job_credentials.read_executor_credentials(held.secrets)
+        files = open_files(credentials.site, credentials.user, held)
     except (OSError, ValueError) as error:
         sys.stderr.write("yarn-find-master: %s\n" % error)
         return USAGE
-    files = open_files(credentials.site, credentials.user)
     target = os.environ.get("TONY_MASTER_FILE") or MASTER_FILE
     end = time.monotonic() + SEARCH_S
     code = copy_master_address(files, credentials.state_dir, target)
@@ -54,12 +57,13 @@ def main(argv: Sequence[str]) -> int:
     return NOT_YET if code == FOUND else code
 
 
-def open_files(site: Mapping[str, str], user: str) -> FileSystem:
+def open_files(site: Mapping[str, str], user: str, held: Credentials) -> FileSystem:
     """The staging file system, by the properties that the client sent."""
     from tony_core.files.hdfs import WebHdfsFileSystem
     from tony_core.hadoop.site.configuration import SiteConfiguration
 
-    return WebHdfsFileSystem(SiteConfiguration.of(site), user)
+    conf = SiteConfiguration.of(site)
+    return WebHdfsFileSystem(conf, container_identity(conf, user, held))
 
 
 def copy_master_address(files: FileSystem, state_dir: str, target: str) -> int:

@@ -22,6 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Dict, List, Sequence
 
 from tony_core.hadoop.credentials import Credentials, am_rm_token
+from tony_core.hadoop.identity import ClusterIdentity, container_identity
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.rm_master import RmMaster
@@ -38,6 +39,7 @@ def main(argv: Sequence[str]) -> int:
     credentials = Credentials.of_container(os.environ)
     job = read_master_credentials(credentials.secrets)
     conf = SiteConfiguration.of(job.site)
+    identity = container_identity(conf, job.user, credentials)
     token = am_rm_token(credentials)
     if token is None:
         sys.stderr.write("this container has no token for the ResourceManager\n")
@@ -55,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
         rm.register(host, server.server_port, url)
         found["registered_s"] = round(time.monotonic() - began, 3)
         found["page_url"] = url
-        found["storage"] = _error_of(lambda: check_storage(job, conf))
+        found["storage"] = _error_of(lambda: check_storage(job, conf, identity))
         found["nodes"] = find_unreachable_nodes(argv[:MOST_NODES])
         found["ready"] = True
         end = time.monotonic() + SHOW_S
@@ -82,12 +84,14 @@ def inspect_node() -> Dict[str, Any]:
     }
 
 
-def check_storage(job: MasterCredentials, conf: SiteConfiguration) -> str:
+def check_storage(
+    job: MasterCredentials, conf: SiteConfiguration, identity: ClusterIdentity
+) -> str:
     """Write, read and remove a file below the staging root; the problem, if there is one."""
     from tony_core.files.hdfs import WebHdfsFileSystem
     from tony_core.files.location import join
 
-    files = WebHdfsFileSystem(conf, job.user)
+    files = WebHdfsFileSystem(conf, identity)
     place = join(job.root, f"probe-{os.getpid()}-{time.time_ns()}")
     data = os.urandom(64 * 1024)
     try:

@@ -9,8 +9,12 @@ the variables of a launch context, unquoted, into a script that ends up in the c
 folder. So the job's own variables travel in the credentials, packed by :func:`pack`, and with
 them the command of ``exec`` and further names of localized files.
 
-Python 3.8, standard library only. This runs before every executor, so it reads the credentials
-file itself: ``hadoop.credentials`` would load a megabyte of modules.
+The credentials file holds the container's secrets beside the tokens of Hadoop. A program needs the
+tokens alone (libhdfs, Spark and other Java clients find them by HADOOP_TOKEN_FILE_LOCATION, and so
+does ``import tony``): they get a file of their own, :data:`TOKEN_FILE`.
+
+Python 3.8, standard library only. This runs before every executor, so it does without
+``hadoop.credentials``, which would load a megabyte of modules.
 """
 
 from __future__ import annotations
@@ -21,12 +25,18 @@ import sys
 import zlib
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.files.webhdfs import token_file
+from tony_core.files.webhdfs.token_file import AM_RM, LOCATION, CredentialsError, TokenEntry
+
 SECRET = "tony.secret"  # noqa: S105 (its name, not its value)
 SITE = "tony.site"
 ALIAS = "tony.start"
-LOCATION = "HADOOP_TOKEN_FILE_LOCATION"
 SECRET_FILE = ".tony-secret"  # noqa: S105 (its name)
 MASTER_FILE = ".tony-master.json"
+TOKEN_FILE = ".tony-tokens"  # noqa: S105 (its name)
+TOKEN_FILE_VARIABLE = "TONY_TOKEN_FILE"  # noqa: S105 (its name)
+"""The path of the program's tokens, for the master and the executor; empty if there are none."""
+
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as in every shell
 
 _VERBS = {
@@ -57,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write("usage: yarn-start master|executor|probe|exec ...\n")
         return _USAGE
     try:
-        secrets = read_container_secrets(os.environ)
+        tokens, secrets = read_container_credentials(os.environ)
         packed = unpack(secrets.get(ALIAS))
         for name, target in packed["links"].items():
             os.symlink(target, name)
@@ -66,6 +76,7 @@ def main(argv: Sequence[str]) -> int:
         return _USAGE
     os.environ.update(packed["env"])
     os.environ.update(container_environment(os.environ, os.getcwd(), find_next=SITE in secrets))
+    os.environ[TOKEN_FILE_VARIABLE] = write_program_tokens(os.path.abspath(TOKEN_FILE), tokens)
     if argv[0] not in ("master", "probe"):
         write_secret(SECRET_FILE, secrets.get(SECRET, b""))
     if argv[0] == "exec":
@@ -75,13 +86,24 @@ def main(argv: Sequence[str]) -> int:
     return int(sys.modules[module].main(argv[1:]) or 0)
 
 
-def read_container_secrets(env: Mapping[str, str]) -> Dict[str, bytes]:
-    """The secrets in this container's credentials file, by name."""
+def read_container_credentials(
+    env: Mapping[str, str],
+) -> Tuple[List[TokenEntry], Dict[str, bytes]]:
+    """The tokens and secrets in this container's credentials file."""
     path = env.get(LOCATION)
     if not path:
         raise ValueError("%s is not set: this process does not run in a YARN container" % LOCATION)
     with open(path, "rb") as file:
-        return parse_secrets(file.read())
+        return parse_credentials(file.read())
+
+
+def write_program_tokens(path: str, tokens: Sequence[TokenEntry]) -> str:
+    """Write a program's token file; returns its path, empty if a program needs none."""
+    wanted = [token for token in tokens if token.kind != AM_RM]
+    if not wanted:
+        return ""
+    token_file.write_private(path, token_file.encode(wanted, {}))
+    return path
 
 
 def container_environment(env: Mapping[str, str], folder: str, find_next: bool) -> Dict[str, str]:
@@ -148,51 +170,17 @@ def _exec_program(argv: List[str]) -> int:
         return NOT_EXECUTABLE
 
 
-def parse_secrets(data: bytes) -> Dict[str, bytes]:
-    """The secrets of a container's credentials file, by name; skips the tokens.
+def parse_credentials(data: bytes) -> Tuple[List[TokenEntry], Dict[str, bytes]]:
+    """The tokens and secrets of a credentials file; raises :class:`JobCredentialsError`."""
+    try:
+        if data[:5] != token_file.MAGIC + b"\1":
+            return token_file.parse(data)
+        from tony_core.hadoop.credentials import Credentials
 
-    Reads version 0, which NodeManagers write, without loading ``hadoop.credentials``.
-    """
-    if data[:4] != b"HDTS":
-        raise JobCredentialsError("not a credentials file of Hadoop: it does not begin with HDTS")
-    if data[4:5] != b"\0":
-        from tony_core.hadoop.credentials import Credentials, CredentialsError
-
-        try:
-            return dict(Credentials.decode(data).secrets)
-        except CredentialsError as error:
-            raise JobCredentialsError(str(error)) from None
-    at = 5
-    tokens, at = _read_length(data, at)
-    for _ in range(tokens * 5):  # alias, identifier, password, kind, service
-        _, at = _read_bytes(data, at)
-    count, at = _read_length(data, at)
-    found: List[bytes] = []
-    for _ in range(count * 2):
-        part, at = _read_bytes(data, at)
-        found.append(part)
-    names = [name.decode("utf-8", "replace") for name in found[::2]]
-    return dict(zip(names, found[1::2]))
-
-
-def _read_bytes(data: bytes, at: int) -> Tuple[bytes, int]:
-    size, at = _read_length(data, at)
-    if size > len(data) - at:
-        raise JobCredentialsError("the credentials file is cut off")
-    return data[at : at + size], at + size
-
-
-def _read_length(data: bytes, at: int) -> Tuple[int, int]:
-    """A length as a vint of Hadoop; lengths are never negative."""
-    if at >= len(data):
-        raise JobCredentialsError("the credentials file is cut off")
-    first = data[at]
-    if first <= 127:
-        return first, at + 1
-    size = 256 - 112 - first
-    if not 0 < size <= 8 or at + 1 + size > len(data):
-        raise JobCredentialsError("the credentials file holds an impossible length")
-    return int.from_bytes(data[at + 1 : at + 1 + size], "big"), at + 1 + size
+        found = Credentials.decode(data)
+    except CredentialsError as error:
+        raise JobCredentialsError(str(error)) from None
+    return [TokenEntry(alias, *token) for alias, token in found.tokens.items()], dict(found.secrets)
 
 
 if __name__ == "__main__":

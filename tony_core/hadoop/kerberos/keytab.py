@@ -1,0 +1,55 @@
+"""The principals in a keytab, for a message that says what a file holds. Pure; keys are skipped.
+
+A keytab (version 5.2) is two bytes ``05 02``, then entries, each after its length as a signed
+number of four bytes; a negative length is a hole. An entry begins with the number of components,
+the realm and the components, each text after its length of two bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import List, Tuple
+
+_VERSION = b"\x05\x02"
+
+
+class NoKeytab(ValueError):
+    """The bytes are not a keytab."""
+
+
+def read_principals(data: bytes) -> List[str]:
+    """The principals that a keytab holds keys of, each once; raises :class:`NoKeytab`."""
+    if data[:2] != _VERSION:
+        raise NoKeytab("it is not a keytab")
+    found: List[str] = []
+    at = 2
+    try:
+        while at + 4 <= len(data):
+            (size,) = struct.unpack_from(">i", data, at)
+            at += 4
+            if size > 0:
+                found.append(_read_principal(data[at : at + size]))
+            elif not size:
+                break
+            at += abs(size)
+    except (struct.error, UnicodeDecodeError):
+        raise NoKeytab("it is a damaged keytab") from None
+    return list(dict.fromkeys(found))
+
+
+def _read_principal(entry: bytes) -> str:
+    (count,) = struct.unpack_from(">H", entry)
+    realm, at = _read_text(entry, 2)
+    parts = []
+    for _ in range(count):
+        part, at = _read_text(entry, at)
+        parts.append(part)
+    return f"{'/'.join(parts)}@{realm}"
+
+
+def _read_text(data: bytes, at: int) -> Tuple[str, int]:
+    (size,) = struct.unpack_from(">H", data, at)
+    end = at + 2 + size
+    if end > len(data):
+        raise struct.error
+    return data[at + 2 : end].decode(), end
