@@ -169,6 +169,13 @@ class TestAirflowWithoutKerberos:
         assert second.endswith("--editable .[test,airflow-without-kerberos] -r more.txt")
         assert "--no-deps apache-airflow-providers-apache-hdfs>=" in third
 
+    def test_no_other_list_asks_for_the_provider_that_needs_it(self) -> None:
+        lists = re.findall(r"\S+/requirements\.txt", (CHECKOUT / "bin" / "test").read_text())
+        assert lists
+        for name in lists:
+            packages = re.sub("(?m)^#.*", "", (CHECKOUT / name).read_text())
+            assert not re.search("hdfs|kerberos|gssapi", packages), name
+
     def test_what_fails_for_another_reason_fails(self, venv: Path) -> None:
         assert bash(self.INSTALL, str(venv), "airflow,broken").returncode == 1
         assert len(self.asked(venv)) == 2
