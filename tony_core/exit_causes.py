@@ -55,6 +55,9 @@ class ExitCause(str, Enum):
     NOT_TAKEN_OVER = "not-taken-over"
     NOT_CLEAN = "not-clean"
 
+    # the job, by the master
+    TOKENS_EXPIRING = "tokens-expiring"  # its delegation tokens end for good
+
     # a container, by its scheduler
     RELEASED = "released"  # the master stopped or released it
     MEMORY = "memory"  # over its memory limit
@@ -109,6 +112,7 @@ MEANINGS: Mapping[ExitCause, Meaning] = {
     ExitCause.START_TIMEOUT: Meaning(Fault.SYSTEM),
     ExitCause.NOT_TAKEN_OVER: Meaning(Fault.SYSTEM),
     ExitCause.NOT_CLEAN: Meaning(Fault.SYSTEM),
+    ExitCause.TOKENS_EXPIRING: Meaning(Fault.USER),
     ExitCause.RELEASED: Meaning(Fault.SYSTEM, "its container was released"),
     ExitCause.MEMORY: Meaning(Fault.USER, "it went over its memory limit"),
     ExitCause.PREEMPTED: Meaning(Fault.SYSTEM, "its container was preempted"),

@@ -74,7 +74,20 @@ class ServiceFailed(NamedTuple):
     exit_code: int = 1
 
 
+class GangRestartRequested(NamedTuple):
+    """The programs are to start anew, from their checkpoint: a round that no budget pays for."""
+
+    reason: str
+
+
+class TokensExpiring(NamedTuple):
+    """The job's delegation tokens end for good: the job must end while it can still write."""
+
+    reason: str
+
+
 MasterEvent = Union[
-    Begin, Tick, PreprocessEnded, ContainersInherited, ExecutorReported, ExecutorLost, ServiceFailed
-]
+    Begin, Tick, PreprocessEnded, ContainersInherited, ExecutorReported, ExecutorLost,
+    ServiceFailed, GangRestartRequested, TokensExpiring,
+]  # fmt: skip
 Event = Union[MasterEvent, PoolEvent]

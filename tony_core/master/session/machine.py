@@ -75,9 +75,11 @@ from tony_core.master.session.events import (
     Event,
     ExecutorLost,
     ExecutorReported,
+    GangRestartRequested,
     PreprocessEnded,
     ServiceFailed,
     Tick,
+    TokensExpiring,
 )
 from tony_core.master.session.reconcile import request_containers, take_step
 from tony_core.master.session.records import (
@@ -135,6 +137,8 @@ FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
     ExecutorReported: note_report,
     ExecutorLost: task_ends.note_executor_lost,
     ServiceFailed: task_ends.note_service_failed,
+    GangRestartRequested: session_restart.note_gang_restart,
+    TokensExpiring: shutdown.note_tokens_expiring,
     # of the scheduler
     container_pool.Allocated: startup.note_allocated,
     container_pool.Started: note_nothing,
@@ -183,6 +187,7 @@ RULES: Tuple[Rule, ...] = (
     Rule((P.ADOPTING,), takeover.may_begin_job, session_restart.begin_job),
     Rule((P.ADOPTING,), takeover.is_registration_over, takeover.stop_unregistered),
     Rule((P.ADOPTING,), takeover.may_resume, takeover.resume_session),
+    Rule((P.ACTIVE,), lambda state: state.gang_restart, session_restart.restart_gang),
     Rule((P.ACTIVE,), startup.is_wave_due, startup.begin_wave),
     Rule((P.ACTIVE,), elastic.should_stop_growing, elastic.stop_growing),
     Rule((P.ACTIVE,), lambda state: state.chief_succeeded, completion.begin_chief_grace),

@@ -11,8 +11,14 @@ from tony_core.exit_causes import Fault
 from tony_core.history.layout import StoryKind
 from tony_core.master.session.commands import Level, RunPreprocess
 from tony_core.master.session.deadlines import Deadline, PendingDeadline
-from tony_core.master.session.elastic import close_gaps, include_all_in_round, may_shrink, shrink
-from tony_core.master.session.events import Begin, PreprocessEnded
+from tony_core.master.session.elastic import (
+    begin_round,
+    close_gaps,
+    include_all_in_round,
+    may_shrink,
+    shrink,
+)
+from tony_core.master.session.events import Begin, GangRestartRequested, PreprocessEnded
 from tony_core.master.session.records import Phase, TaskRecord, TaskState
 from tony_core.master.session.shutdown import stop_session
 from tony_core.master.session.state import State
@@ -97,6 +103,7 @@ def begin_next_session(state: State, pending: PendingDeadline) -> None:
 def start_session(state: State, number: int) -> None:
     """Begin a session: one gang over one cluster spec."""
     state.session = number
+    state.gang_restart = ""
     state.move_phase(Phase.ACTIVE)
     state.failures.clear()
     state.barrier_passed.clear()
@@ -145,6 +152,22 @@ def _survives_restart(state: State, task: TaskRecord) -> bool:
     if not task.is_sidecar or state.is_fresh:
         return False
     return state.session > 0 and task.role.name in state.waves
+
+
+# ------------------------------------------------------------------ the gang restarts
+
+
+def note_gang_restart(state: State, event: GangRestartRequested) -> None:
+    """Keep the request until a session is active: the next that begins fulfils it."""
+    state.gang_restart = event.reason
+
+
+def restart_gang(state: State) -> None:
+    """Begin a round where programs run. What has yet to start needs none."""
+    reason, state.gang_restart = state.gang_restart, ""
+    runs = any(t.state is S.RUNNING and not t.is_sidecar for t in state.tasks.values())
+    if runs and not state.chief_done:
+        begin_round(state, f"{reason}: a new round", state.job.timeouts.kill_grace_s)
 
 
 # ------------------------------------------------------------------ a session fails

@@ -8,6 +8,7 @@ for good.
 
 from __future__ import annotations
 
+from tony_core.exit_causes import ExitCause
 from tony_core.history.layout import StoryKind
 from tony_core.master.session.commands import (
     EndSession,
@@ -24,6 +25,7 @@ from tony_core.master.session.deadlines import (
     Deadline,
     PendingDeadline,
 )
+from tony_core.master.session.events import TokensExpiring
 from tony_core.master.session.records import (
     HOLDS_CONTAINER,
     TERMINAL,
@@ -151,6 +153,19 @@ def note_shutdown_requested(state: State, event: ShutdownRequested) -> None:
     elif event.by_user:
         for record in state.held.values():
             state.emit(StopContainer(record.id, 0.0, event.reason))
+
+
+def note_tokens_expiring(state: State, event: TokensExpiring) -> None:
+    """Request the job's end; no session follows, since its programs would have no tokens."""
+    if state.phase is not Phase.ENDING:
+        cause = ExitCause.TOKENS_EXPIRING
+        state.root_cause = {
+            "task": "am",
+            "cause": cause.value,
+            "fault": cause.fault.value,
+            "message": event.reason,
+        }
+        state.request_end(AppState.FAILED, event.reason, state.job.timeouts.kill_grace_s)
 
 
 def time_out_application(state: State, pending: PendingDeadline) -> None:

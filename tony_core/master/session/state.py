@@ -106,6 +106,7 @@ class State:
         self.outcome: Optional[AppState] = None
         self.diagnostics = ""
         self.root_cause: Dict[str, Any] = {}
+        self.gang_restart = ""  # why the programs are to start anew, until they do
         self.leaves_containers = False  # those that do not end with the job are left behind
 
         # the session
