@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import List, Tuple
 
 import pytest
@@ -92,7 +93,7 @@ def test_a_failed_fetch_is_tried_again_after_growing_pauses_and_the_end_names_wh
             commands = machine.handle(FetchFailed("the KDC did not answer"), now)
             assert isinstance(commands[0], Warn) and "the KDC did not answer" in commands[0].text
         story += commands
-    pauses = [b - a for a, b in zip(tries, tries[1:])]
+    pauses = [b - a for a, b in pairwise(tries)]
     assert pauses[:3] == [60, 120, 240] and pauses == sorted(pauses) and max(pauses) == HOUR
     assert isinstance(story[-1], EndJob) and "the KDC did not answer" in story[-1].reason
     assert now == WEEK - 60

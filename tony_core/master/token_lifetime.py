@@ -7,9 +7,10 @@ No server renews a token past its maximum lifetime. From then on the job cannot 
 YARN cannot start another master. So the job ends shortly before, with a reason, while its journal
 and history can still be written; or its master fetches fresh tokens in time, with a keytab.
 
-Pure, as the session machine is: :meth:`TokenLifetime.handle` takes an event and the time, and returns
-commands; :meth:`TokenLifetime.next_deadline` says when the next :class:`Tick` is due. All times are the
-master's own clock (the reactor's); the shell converts the tokens' dates, which are wall-clock time.
+Pure, as the session machine is: :meth:`TokenLifetime.handle` takes an event and the time, and
+returns commands; :meth:`TokenLifetime.next_deadline` says when the next :class:`Tick` is due. All
+times are the master's own clock (the reactor's); the shell converts the tokens' dates, which are
+wall-clock time.
 
 ===============  =====================================================================
 event            meaning
