@@ -22,7 +22,7 @@ from tests.hadoop.kerberos.acceptor import Acceptor
 from tony_core.hadoop.errors import HadoopError, KdcUnreachable, LoginError
 from tony_core.hadoop.identity import KEYTAB, PRINCIPAL, cluster_identity
 from tony_core.hadoop.kerberos import gssapi
-from tony_core.hadoop.kerberos.gssapi import SPNEGO, Target
+from tony_core.hadoop.kerberos.gssapi import KRB5, SPNEGO, Target
 from tony_core.hadoop.kerberos.login import KDC_S, Login
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
@@ -198,6 +198,31 @@ class TestRefusals:
         context = by_keytab(kdc, "ann").new_context(Target(service="HTTP@127.0.0.3"), SPNEGO)
         assert "the KDC does not know the service HTTP/127.0.0.3" in why(context.step)
 
+    @pytest.mark.parametrize("mechanism", [KRB5, SPNEGO])
+    def test_a_web_server_of_another_domain_is_an_unknown_name_and_no_wrong_realm(
+        self, kdc: Kdc, mechanism: str
+    ) -> None:
+        """The KDC says that it leads to no realm CORP.EXAMPLE, which the library has guessed."""
+        target = Target(service="HTTP@web.corp.example")
+        text = why(by_keytab(kdc, "ann").new_context(target, mechanism).step)
+        assert text.startswith("the KDC does not know the service HTTP/web.corp.example (")
+        assert "correct web.corp.example in the site's configuration" in text
+        assert "ask the administrator of Kerberos for the principal" in text
+        assert "leads to no realm" not in text and "log in as" not in text
+
+    def test_a_web_server_that_krb5_conf_puts_into_another_realm(
+        self, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        text = kdc.kerberos.krb5_conf.read_text()
+        (tmp_path / "krb5.conf").write_text(
+            text.replace("[domain_realm]", "[domain_realm]\n  .corp.example = OTHER.EXAMPLE")
+        )
+        monkeypatch.setenv("KRB5_CONFIG", str(tmp_path / "krb5.conf"))
+        target = Target(service="HTTP@web.corp.example")
+        text = why(by_keytab(kdc, "ann").new_context(target, SPNEGO).step)
+        assert text.startswith("the KDC leads to no realm OTHER.EXAMPLE (")
+        assert "[domain_realm]" in text
+
     def test_who_forges_names_chooses_no_web_server(self, kdc: Kdc, tmp_path: Path) -> None:
         """The library's default is to ask DNS who a host really is, and to believe it."""
         (tmp_path / "hosts").write_text("127.0.0.1 localhost namenode\n")
@@ -293,6 +318,52 @@ class TestTheMachine:
         (tmp_path / "krb5.conf").write_text("[libdefaults]\n dns_lookup_kdc = false\n")
         monkeypatch.setenv("KRB5_CONFIG", str(tmp_path / "krb5.conf"))
         assert why(login.check).startswith("krb5.conf names no KDC of the realm (Cannot find KDC")
+
+    @pytest.mark.parametrize("ends", ["none.conf", "none.conf:{}/neither.conf"])
+    def test_its_configuration_is_not_there(
+        self, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+    ) -> None:
+        login = by_keytab(kdc, kdc.new_user())
+        named = f"{tmp_path}/{ends.format(tmp_path)}"
+        monkeypatch.setenv("KRB5_CONFIG", named)
+        missing = (
+            f"KRB5_CONFIG names {tmp_path / 'none.conf'}, which cannot be read (no such file or"
+            " directory): correct the path or its permissions, or unset KRB5_CONFIG to use"
+            " /etc/krb5.conf"
+        )
+        assert why(login.check) == missing
+        assert why(lambda: Login.from_keytab("ann", kdc.keytab_of("ann"))) == missing
+
+    def test_one_of_its_configurations_is_there(
+        self, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        login = by_keytab(kdc, kdc.new_user())
+        monkeypatch.setenv("KRB5_CONFIG", f"{tmp_path}/none.conf:{kdc.kerberos.krb5_conf}")
+        login.check()
+        (tmp_path / "krb5.conf").write_text("[libdefaults]\n dns_lookup_kdc = false\n")
+        monkeypatch.setenv("KRB5_CONFIG", f"{tmp_path}/none.conf:{tmp_path}/krb5.conf")
+        login = by_keytab(kdc, kdc.new_user())
+        assert why(login.check).startswith("krb5.conf names no KDC of the realm (Cannot find KDC")
+
+    def test_its_configuration_is_a_folder(
+        self, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        login = by_keytab(kdc, kdc.new_user())
+        monkeypatch.setenv("KRB5_CONFIG", str(tmp_path))
+        text = why(login.check)
+        assert text.startswith(
+            f"KRB5_CONFIG names {tmp_path}, which cannot be read (is a directory"
+        )
+
+    @pytest.mark.skipif(os.getuid() == 0, reason="root may read every file")
+    def test_its_configuration_may_not_be_read(
+        self, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        login = by_keytab(kdc, kdc.new_user())
+        (tmp_path / "krb5.conf").write_text("[libdefaults]\n default_realm = X.EXAMPLE\n")
+        (tmp_path / "krb5.conf").chmod(0)
+        monkeypatch.setenv("KRB5_CONFIG", str(tmp_path / "krb5.conf"))
+        assert "/krb5.conf, which cannot be read (permission denied): " in why(login.check)
 
     def test_its_configuration_is_damaged(
         self, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

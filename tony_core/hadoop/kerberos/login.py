@@ -10,6 +10,7 @@ is left to itself in its thread after :data:`KDC_S`.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from typing import Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
@@ -37,10 +38,12 @@ KDC_S = 15.0
 """How long a call may wait for the KDC."""
 
 CACHE_VARIABLE = "KRB5CCNAME"
+CONFIGURATION_VARIABLE = "KRB5_CONFIG"
 
 _T = TypeVar("_T")
 
 _BASE = -1765328384  # of Kerberos' own error numbers (krb5.h)
+_WEB = "HTTP/"  # the principal of a web server: this and its host
 _SERVER_UNKNOWN = _BASE + 7
 _EXPIRED = _BASE + 32
 _KDC_UNREACHABLE = _BASE + 156
@@ -51,6 +54,10 @@ _CONFIGURATION = (
     "Kerberos is not configured on this machine ({words}): install the site's /etc/krb5.conf, or"
     " name the file by KRB5_CONFIG"
 )
+_MISSING_CONFIGURATION = (
+    "KRB5_CONFIG names {file}, which cannot be read ({reason}): correct the path or its"
+    " permissions, or unset KRB5_CONFIG to use /etc/krb5.conf"
+)
 _REALM = (
     "krb5.conf names no KDC of the realm ({words}): add the realm to it, or name the site's"
     " krb5.conf by KRB5_CONFIG"
@@ -58,6 +65,12 @@ _REALM = (
 _SKEW = (
     "this machine's clock differs too much from that of Kerberos ({words}): set it by NTP, and the"
     " server's"
+)
+_UNKNOWN_WEB_SERVER = (
+    "the KDC does not know the service {target} ({words}): its principal has another name than the"
+    " site's configuration or DNS gives the host, or is missing; correct {host} in the site's"
+    " configuration (reverse DNS is not asked), or ask the administrator of Kerberos for the"
+    " principal"
 )
 _REFUSED = "the KDC refuses {who} ({words}): ask the administrator of Kerberos"
 _KEYS = (
@@ -103,6 +116,13 @@ _SENTENCES: Dict[int, str] = {
 }
 """What to say of Kerberos' own error numbers: what is wrong, and what to do."""
 
+_WITHOUT_CONFIGURATION = (
+    errno.EACCES,
+    *(code for code, known in _SENTENCES.items() if known in (_CONFIGURATION, _REALM)),
+)
+"""What the library reports when it cannot read its configuration: it goes on without a file that
+is missing, and has no realm then."""
+
 
 class Login:
     """Who to log in as, and by what; equal ones have the same source."""
@@ -131,6 +151,9 @@ class Login:
         path = os.path.abspath(os.path.expanduser(keytab))
         if "@" not in principal:
             realm = gssapi.default_realm() if gssapi.is_available() else ""
+            missing = "" if realm else _find_configuration_problem()
+            if missing:
+                raise LoginError(missing)
             principal = f"{principal}@{realm}" if realm else principal
         problem = _find_keytab_problem(path, principal)
         if problem:
@@ -249,6 +272,12 @@ class Login:
             )
         if error.code == _EXPIRED or error.expired:
             return self._expired()
+        if error.code in _WITHOUT_CONFIGURATION:
+            missing = _find_configuration_problem()
+            if missing:
+                return LoginError(missing)
+        if error.code == _SERVER_UNKNOWN and target.startswith(_WEB) and "@" not in target:
+            return LoginError(_explain_unknown_web_server(target, words))
         if error.code == _SERVER_UNKNOWN and "krbtgt/" in words:
             realm = target.rpartition("@")[2]
             return LoginError(
@@ -352,6 +381,35 @@ class LoginContext:
     def size_limit(self, confidential: bool, longest: int) -> int:
         """The bytes that fit into a wrapped message of at most ``longest``."""
         return self._context.size_limit(confidential, longest)
+
+
+def _explain_unknown_web_server(target: str, words: str) -> str:
+    """Why the KDC has no ticket for ``HTTP/host``.
+
+    For a host that krb5.conf puts into no realm the library guesses one by the domain, and reports
+    in the end that the KDC does not know that realm: what is wrong is the host's name.
+    """
+    host = target[len(_WEB) :]
+    realm = gssapi.realm_of_host(host) if "krbtgt/" in words else ""
+    if realm:
+        return (
+            f"the KDC leads to no realm {realm} ({words}): log in as a principal of that realm, or"
+            f" correct the realm of {host} in krb5.conf ([domain_realm])"
+        )
+    return _UNKNOWN_WEB_SERVER.format(target=target, host=host, words=words)
+
+
+def _find_configuration_problem() -> str:
+    """Why no file that KRB5_CONFIG names can be read; empty if one can, or it names none."""
+    problem = ""
+    for name in filter(None, os.environ.get(CONFIGURATION_VARIABLE, "").split(":")):
+        try:
+            with open(name, "rb"):
+                return ""  # the library goes on with the files that it can read
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            problem = problem or _MISSING_CONFIGURATION.format(file=name, reason=reason)
+    return problem
 
 
 def _find_keytab_problem(path: str, principal: str) -> str:

@@ -118,7 +118,12 @@ def _explain_names(host: str) -> str:
         name = socket.gethostbyaddr(address)[0]
     except OSError:
         return f"{host} is {address}, and that address has no name in reverse DNS"
-    return f"{host} is {address}, and in reverse DNS that address is {name}" if name != host else ""
+    if name == host:
+        return ""
+    return (
+        f"{host} is {address}, and in reverse DNS that address is {name}: if the KDC has"
+        f" HTTP/{name}, write {name} in place of {host} in the site's configuration"
+    )
 
 
 def examine_certificate(web: Endpoints, tls: object) -> Iterator[Finding]:
