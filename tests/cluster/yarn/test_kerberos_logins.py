@@ -1,17 +1,23 @@
-"""Logins while jobs run on a cluster with Kerberos: tickets that end, and a KDC that is away."""
+"""Logins while jobs run on a cluster with Kerberos: tickets that end, keytabs that are
+replaced, names that DNS gets wrong, and a KDC that is away."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import Callable, Dict, Iterator, List
 
 import pytest
 
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.hadoop.kerberos import REALM
-from tests.cluster.yarn.jobs import Tony
+from tests.cluster.hadoop.native import find_wrapper
+from tests.cluster.yarn.jobs import Tony, until
 from tests.cluster.yarn.test_kerberos import Saving
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -102,6 +108,105 @@ class TestAKeytab:
         done = tony("submit", "--executes", "true", *login, check=False)
         assert done.returncode == 3
         assert f"has no keys of ann@{REALM}: name a principal that it has" in done.stderr
+
+    def test_one_that_is_replaced_while_its_job_is_watched(
+        self, secure: Hadoop, tony: Tony, tmp_path: Path
+    ) -> None:
+        keytab, new = tmp_path / "keytab", tmp_path / "new-keytab"
+        shutil.copy(secure.keytab_of("bob"), keytab)
+        tony.env["KRB5CCNAME"] = str(tmp_path / "none")
+        login = ("--principal", f"bob@{REALM}", "--keytab", str(keytab))
+        running = tony.submit(
+            *("--src_dir", str(tmp_path / "src"), "--executes", waiting(tmp_path), *login)
+        )
+        app_id = running.app_id
+        until(lambda: tony.json("status", app_id, *login)["state"] == "RUNNING", "it runs")
+        try:
+            secure.kerberos.kadmin("cpw -randkey bob", f"ktadd -norandkey -k {new} bob")
+            refused = tony("status", app_id, *login, check=False)
+            assert refused.returncode == 3
+            assert f"the keys of bob@{REALM} in the keytab {keytab} are not those of the KDC" in (
+                refused.stderr
+            )
+            new.replace(keytab)
+            assert tony.json("status", app_id, *login)["state"] == "RUNNING"
+            assert running.process.poll() is None, running.output_text
+            (tmp_path / "over").touch()
+            running.ends(0)
+            tony("submit", "--executes", "true", "--conf", "tony.am.memory=256", *login)
+        finally:
+            # For the tests that follow on this cluster.
+            secure.keytab_of("bob").unlink()
+            secure.kerberos.kadmin(f"ktadd -norandkey -k {secure.keytab_of('bob')} bob")
+
+
+class TestNames:
+    """A resolver that gives the cluster's host another name, which no principal has."""
+
+    @pytest.fixture
+    def lying(self, secure: Hadoop, tony: Tony, tmp_path: Path) -> Tony:
+        """Its client has a krb5.conf that leaves the library's own defaults, which ask DNS."""
+        hosts, conf = tmp_path / "hosts", tmp_path / "krb5.conf"
+        hosts.write_text("127.0.0.1 liar.example localhost web.example\n")
+        text = secure.kerberos.krb5_conf.read_text()
+        for line in ("rdns = false", "dns_canonicalize_hostname = false"):
+            assert line in text
+            text = text.replace(line, "")
+        conf.write_text(text)
+        tony.env.update(
+            KRB5_CONFIG=str(conf), NSS_WRAPPER_HOSTS=str(hosts), LD_PRELOAD=find_wrapper() or ""
+        )
+        names = "import socket; print(*socket.gethostbyaddr(socket.gethostbyname('localhost'))[:1])"
+        assert self.run(tony, sys.executable, "-c", names) == "liar.example\n"
+        # Who believes the resolver gets no ticket.
+        assert "HTTP/liar.example" in self.run(tony, "kvno", "-S", "HTTP", "localhost")
+        return tony
+
+    def run(self, tony: Tony, *command: str) -> str:
+        """What a program says in the environment of the commands."""
+        done = subprocess.run(
+            command,
+            env=tony.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=30,
+        )
+        return done.stdout
+
+    def test_a_job_goes_by_the_configured_names(self, lying: Tony) -> None:
+        done = lying("submit", "--executes", "true", "--conf", "tony.am.memory=256", "--json")
+        app_id = json.loads(done.stdout.splitlines()[0])["app_id"]
+        assert lying.json("status", app_id)["state"] == "SUCCEEDED"
+        assert lying("logs", app_id).returncode == 0
+        (servers,) = self.tickets_for_servers(lying)
+        assert servers["verdict"] == "ok"
+        assert "HTTP/localhost" in servers["said"]
+
+    def test_the_doctor_names_a_web_server_whose_principal_has_another_name(
+        self, secure: Hadoop, lying: Tony, tmp_path: Path
+    ) -> None:
+        conf = tmp_path / "conf"
+        shutil.copytree(secure.conf_dir, conf)
+        site = conf / "yarn-site.xml"
+        host, _, port = secure.rm_url.rpartition("/")[2].partition(":")
+        assert f">{host}:{port}<" in site.read_text()
+        site.write_text(site.read_text().replace(f">{host}:{port}<", f">web.example:{port}<"))
+        lying.env["HADOOP_CONF_DIR"] = str(conf)
+        (servers,) = self.tickets_for_servers(lying)
+        assert servers["verdict"] == "wrong"
+        assert servers["said"].startswith("the KDC does not know the service HTTP/web.example (")
+        assert servers["advice"] == (
+            "web.example is 127.0.0.1, and in reverse DNS that address is liar.example: if the KDC"
+            " has HTTP/liar.example, write liar.example in place of web.example in the site's"
+            " configuration"
+        )
+
+    def tickets_for_servers(self, tony: Tony) -> List[Dict[str, str]]:
+        """What the doctor finds about them."""
+        done = tony("doctor", "--no-probe", "--json", check=False)
+        found = json.loads(done.stdout)["findings"]
+        return [one for one in found if one["what"] == "tickets for servers"]
 
 
 class TestAKdcThatIsAway:
