@@ -44,7 +44,7 @@ def add_scheduler(parser: argparse.ArgumentParser) -> None:
 
 
 def add_login(parser: argparse._ActionsContainer) -> None:
-    """Declare ``--principal`` and ``--keytab``; :func:`use_login` reads them."""
+    """Declare ``--principal``, ``--keytab`` and ``--proxy-user``; :func:`use_login` reads them."""
     parser.add_argument(
         "--principal",
         metavar="NAME",
@@ -53,6 +53,12 @@ def add_login(parser: argparse._ActionsContainer) -> None:
     )
     parser.add_argument(
         "--keytab", metavar="FILE", help="a file of this machine with the principal's keys"
+    )
+    parser.add_argument(
+        "--proxy-user",
+        metavar="NAME",
+        help="act for this user on a cluster, as a service that may (hadoop.proxyuser.*); without:"
+        " HADOOP_PROXY_USER, else for oneself",
     )
 
 
@@ -69,6 +75,22 @@ def use_login(args: argparse.Namespace) -> None:
 
         found = Hadoop(principal=principal, keytab=os.path.abspath(os.path.expanduser(keytab)))
         os.environ.update(login_variables(found))
+    if args.proxy_user is not None:
+        from tony_core.hadoop.identity import PROXY_USER, find_name_problem
+
+        problem = find_name_problem(args.proxy_user)
+        if problem:
+            raise UsageError(f"--proxy-user {problem}")
+        os.environ[PROXY_USER] = args.proxy_user
+
+
+def refuse_proxy_user(args: argparse.Namespace, scheduler: str) -> None:
+    """Refuse ``--proxy-user`` for a scheduler that runs every job as the caller."""
+    if args.proxy_user is not None and scheduler == DEFAULT_SCHEDULER:
+        raise UsageError(
+            "--proxy-user is for clusters, and the embedded scheduler runs every job as you: add"
+            " --scheduler yarn, or leave the option out"
+        )
 
 
 def add_places(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +113,9 @@ def scheduler_of(args: argparse.Namespace, app: Optional[str] = None) -> Schedul
     name: Optional[str] = args.scheduler
     if name is None and app is not None and _YARN_ID.match(app):
         name = "yarn"
-    return open_scheduler(name or site_value("tony.scheduler") or DEFAULT_SCHEDULER)
+    name = name or site_value("tony.scheduler") or DEFAULT_SCHEDULER
+    refuse_proxy_user(args, name)
+    return open_scheduler(name)
 
 
 def hint(args: argparse.Namespace, scheduler: Scheduler) -> str:

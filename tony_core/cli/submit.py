@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tony_core.cli.interrupts import Interrupts
-from tony_core.cli.options import add_login, use_login
+from tony_core.cli.options import add_login, refuse_proxy_user, use_login
 from tony_core.cli.output import line, note, print_json, warn
 from tony_core.cli.parser import Parser
 
@@ -82,6 +82,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     use_login(args)  # the job file may be on the cluster
     loaded = load(job_arguments(args))
     job = loaded.job
+    refuse_proxy_user(args, job.scheduler)
     os.environ.update(login_variables(job.hadoop))  # of a kill in a process of its own, too
     scheduler = open_scheduler(job.scheduler)
     try:

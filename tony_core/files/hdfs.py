@@ -231,6 +231,7 @@ class WebHdfsFileSystem(FileSystem):
             limit_s=wait_limit.get,
             negotiate=negotiate,
             obtain=obtain,
+            real_user=self._identity.real_user,
         )
 
 

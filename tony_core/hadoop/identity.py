@@ -8,6 +8,11 @@ Kerberos, a client     the login (``kerberos.login``)      SPNEGO
 Kerberos, with tokens  the token of the service            ``delegation=``
 =====================  ==================================  ==========================
 
+A service may act for another user (:data:`PROXY_USER`), where ``hadoop.proxyuser.*`` of the servers
+allows it: it logs in as itself and names the user, by RPC in the context of each connection, to
+WebHDFS and the ResourceManager's web server as ``doas=``. Files, jobs and tokens are that user's.
+NodeManagers know no ``doas=``: they see the service.
+
 A client's login is that of a principal and a keytab, where they are named (:data:`PRINCIPAL`,
 :data:`KEYTAB`), else of the user's ticket cache. Containers have tokens only: they need neither a
 ticket nor Kerberos' library. A client has tokens only where its caller obtained them
@@ -19,6 +24,7 @@ A token is found by its *service*: the address of the server, or the name of a p
 from __future__ import annotations
 
 import os
+import re
 import socket
 import stat
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Optional
@@ -32,7 +38,7 @@ from tony_core.hadoop.credentials import (
 )
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.rpc.connection import Address
-from tony_core.hadoop.rpc.wire import Identity, User
+from tony_core.hadoop.rpc.wire import Identity, ProxyUser, User
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.certificates import read_authorities
 from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
@@ -47,6 +53,11 @@ if TYPE_CHECKING:
 PRINCIPAL, KEYTAB = "TONY_KERBEROS_PRINCIPAL", "TONY_KERBEROS_KEYTAB"
 """The variables that name a login by a keytab (a file's path; never its content)."""
 
+PROXY_USER = "HADOOP_PROXY_USER"
+"""The variable that names the user for whom this process acts, as for Hadoop's own clients."""
+
+_SHORT_NAME = re.compile(r"\w[\w.+-]*\$?")
+
 
 class ClusterIdentity(NamedTuple):
     """Who this process is to the servers of one cluster."""
@@ -55,6 +66,8 @@ class ClusterIdentity(NamedTuple):
     """The short name: the owner of files and jobs."""
     login: Optional[Login] = None
     tokens: Optional[Credentials] = None
+    real_user: str = ""
+    """Who acts for :attr:`user`: the short name of the login; empty where that is the user."""
 
     @property
     def is_secure(self) -> bool:
@@ -64,9 +77,9 @@ class ClusterIdentity(NamedTuple):
     def for_rpc(self, service: Callable[[], str], server: str) -> Identity:
         """The identity for calls; ``service`` is a token's, ``server`` stands in the error."""
         if self.login is not None:
-            return self.login
+            return ProxyUser(self.user, self.login) if self.real_user else self.login
         if self.tokens is None:
-            return User(self.user)
+            return User(self.user, self.real_user)
         return self.token(service(), server).to_message()
 
     def for_web(self, conf: SiteConfiguration) -> WebAccess:
@@ -81,7 +94,12 @@ class ClusterIdentity(NamedTuple):
         if not self.is_secure or endpoints.web_authentication(conf) == "simple":
             return WebAccess(self.user, authorities=authorities)
         if self.login is not None:
-            return WebAccess(login=self.login, authorities=authorities)
+            return WebAccess(
+                login=self.login,
+                proxy_user=self.user if self.real_user else "",
+                proxy_user_for=endpoints.rm_web(conf).addresses,
+                authorities=authorities,
+            )
         try:
             token = self.token(rm_token_service(conf), "the ResourceManager")
         except ConfigurationError:
@@ -112,6 +130,51 @@ def cluster_identity(
 ) -> ClusterIdentity:
     """The identity of a client; raises :class:`HadoopError` in one sentence."""
     env = os.environ if env is None else env
+    proxy_user = read_proxy_user(env)
+    found = _own_identity(conf, env)
+    return act_for(found, proxy_user) if proxy_user else found
+
+
+def read_proxy_user(env: Mapping[str, str]) -> str:
+    """The user to act for, by :data:`PROXY_USER`; empty if the variable is not set.
+
+    An empty variable is refused: a template that gave nothing must not turn a user's job into one
+    of the service.
+    """
+    name = env.get(PROXY_USER)
+    problem = "" if name is None else find_name_problem(name)
+    if problem:
+        raise ConfigurationError(f"{PROXY_USER} {problem}, or unset it")
+    return name or ""
+
+
+def find_name_problem(name: str) -> str:
+    """Why a text cannot be the name of a user to act for; empty if it can."""
+    if not name:
+        return "is empty: name the user to act for"
+    if not _SHORT_NAME.fullmatch(name):
+        return (
+            f"is {name!r}, which is no user's short name: name the user as the cluster does (ann,"
+            " not ann@EXAMPLE.COM)"
+        )
+    return ""
+
+
+def act_for(identity: ClusterIdentity, user: str) -> ClusterIdentity:
+    """The identity of a service that acts for a user; the servers decide whether it may."""
+    if user == identity.user:
+        return identity  # to the servers that would be an impersonation, too
+    if identity.tokens is not None:
+        raise ConfigurationError(
+            f"the tokens of {LOCATION} are {identity.user}'s, and {PROXY_USER} is {user}: a token"
+            f" cannot act for another user than its own. Obtain the tokens in {user}'s name, or"
+            " unset one of the two variables"
+        )
+    return identity._replace(user=user, real_user=identity.user)
+
+
+def _own_identity(conf: SiteConfiguration, env: Mapping[str, str]) -> ClusterIdentity:
+    """The identity of a client without a user to act for."""
     if not endpoints.is_secure(conf):
         return ClusterIdentity(user_name(env))
     principal, keytab = env.get(PRINCIPAL, ""), env.get(KEYTAB, "")

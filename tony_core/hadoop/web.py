@@ -6,6 +6,9 @@ On a secure one each connection begins with a handshake in which the server prov
 server takes. Neither goes to another server than the one that it is for: a redirect leads to
 another connection, with a handshake of its own. A connection that was closed begins anew.
 
+A service that acts for a user names that user (``doAs=``) to the ResourceManager's web server,
+behind which are the jobs' pages; to the others, which know no such parameter, it is itself.
+
 WebHDFS has a client of its own, for the nodes (:mod:`tony_core.files.webhdfs`).
 """
 
@@ -15,7 +18,8 @@ import http.client
 import json
 import ssl
 from collections import OrderedDict
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Tuple
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Protocol, Tuple
+from urllib.parse import urlencode
 
 from tony_core.hadoop.errors import HadoopError
 from tony_core.hadoop.rpc.connection import Address
@@ -80,16 +84,21 @@ class WebAccess:
         login: Any = None,
         token: str = "",
         token_for: Tuple[Address, ...] = (),
+        proxy_user: str = "",
+        proxy_user_for: Tuple[Address, ...] = (),
         authorities: str = "",
     ) -> None:
         """``user`` is named to the servers; ``token`` goes to the addresses ``token_for`` only.
 
+        At the addresses ``proxy_user_for`` the owner of the login acts for ``proxy_user``.
         ``authorities`` (PEM) are trusted beside those of this machine.
         """
         self.user = user
         self._login = login
         self._token = token
-        self._token_for = {(address.host.lower(), address.port) for address in token_for}
+        self._token_for = _pairs(token_for)
+        self._proxy_user = proxy_user
+        self._proxy_user_for = _pairs(proxy_user_for) if proxy_user else frozenset()
         self._authorities = authorities
         self._tls: Optional[ssl.SSLContext] = None
 
@@ -101,6 +110,13 @@ class WebAccess:
     def query(self) -> Dict[str, str]:
         """The parameters of every request's URL."""
         return {"user.name": self.user} if self.user else {}
+
+    def act_for_user(self, host: str, port: int, target: str) -> str:
+        """A request's target, with the user for whom the owner of the login acts there."""
+        if (host.lower(), port) not in self._proxy_user_for:
+            return target
+        separator = "&" if "?" in target else "?"
+        return f"{target}{separator}{urlencode({'doAs': self._proxy_user})}"
 
     def begin(self, host: str, port: int) -> Optional[Negotiation]:
         """The authentication of a new connection."""
@@ -185,7 +201,8 @@ class WebConnection:
             more = {} if negotiation is None else negotiation.fields()
             if "Cookie" in more and "Cookie" in fields:
                 more = {**more, "Cookie": f"{fields['Cookie']}; {more['Cookie']}"}
-            self._http.request(method, target, body, {**fields, **more})
+            shown = self._access.act_for_user(self._http.host, self._http.port, target)
+            self._http.request(method, shown, body, {**fields, **more})
             answer = self._http.getresponse()
             if negotiation is None or negotiation.check(answer.status, _lower(answer)):
                 return answer
@@ -376,6 +393,10 @@ def describe_error(error: Exception) -> str:
             " core-site.xml names a file (PEM) with the authorities to trust"
         )
     return str(error) or type(error).__name__
+
+
+def _pairs(addresses: Tuple[Address, ...]) -> FrozenSet[Tuple[str, int]]:
+    return frozenset((address.host.lower(), address.port) for address in addresses)
 
 
 def _lower(answer: http.client.HTTPResponse) -> Dict[str, str]:

@@ -50,6 +50,7 @@ class WebHdfs:
     ``delegation`` is a delegation token (as WebHDFS writes it) to send in place of the name;
     ``negotiate`` makes the authentication of each connection to a host, which says who we are;
     ``obtain`` gives the delegation token for each call.
+    ``real_user`` acts for ``user``; with ``negotiate`` it is the owner of the login.
     ``limit_s`` says how long a caller that only looks waits; None: no less than others.
     """
 
@@ -63,17 +64,20 @@ class WebHdfs:
         limit_s: Callable[[], Optional[float]] = lambda: None,
         negotiate: Optional[Callable[[str], Negotiation]] = None,
         obtain: Optional[Callable[[], str]] = None,
+        real_user: str = "",
     ) -> None:
         self.service = service
         self.user = user
         self._by_name = not delegation and negotiate is None and obtain is None
-        self.identity = ("delegation", delegation) if delegation else ("user.name", user)
+        by_name = ("user.name", real_user or user)
+        self.identity = ("delegation", delegation) if delegation else by_name
 
         def query() -> Dict[str, str]:
             if obtain is not None:
                 return {"delegation": obtain()}
             # With a login the server knows us by a name that its own rules make.
-            return dict([self.identity]) if negotiate is None else {}
+            found = dict([self.identity]) if negotiate is None else {}
+            return {**found, "doas": user} if real_user and not delegation else found
 
         self._limit_s = limit_s
         self._names = NameNodes(service, query, limits, limit_s, negotiate)

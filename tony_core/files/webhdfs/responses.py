@@ -25,6 +25,10 @@ _EXPIRED = (
     "the delegation token was cancelled, or has expired: obtain new tokens in the file that"
     " HADOOP_TOKEN_FILE_LOCATION names, or unset that variable and use a ticket (kinit)"
 )
+_NO_PROXY_USER = (
+    "HADOOP_PROXY_USER (--proxy-user) names a user for whom this one may not act: an administrator"
+    " can allow it by hadoop.proxyuser.NAME.{hosts,groups,users} in the NameNodes' core-site.xml"
+)
 _SAFE_MODE = (
     "HDFS is in safe mode and takes no changes: wait until it has left it, or ask the administrator"
 )
@@ -67,6 +71,8 @@ _KNOWN: Dict[str, Tuple[int, str]] = {
 }
 
 _BY_TEXT: Tuple[Tuple[str, int, str], ...] = (
+    ("is not allowed to impersonate", errno.EACCES, _NO_PROXY_USER),
+    ("Unauthorized connection for super-user", errno.EACCES, _NO_PROXY_USER),
     ("Path is not a file", errno.EISDIR, ""),
     ("must both be directories", errno.EISDIR, ""),
     ("could only be written to", errno.ENOSPC, _NO_SPACE),

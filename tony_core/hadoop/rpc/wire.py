@@ -102,8 +102,16 @@ class KerberosLogin(Protocol):
         """A context for a server that has to be this principal; raises :class:`HadoopError`."""
 
 
-Identity = Union[User, Token, KerberosLogin]
-"""Who calls: a name that is believed, the holder of a token, or of a Kerberos ticket."""
+class ProxyUser(NamedTuple):
+    """A user for whom the owner of a login acts, where the server allows it."""
+
+    name: str
+    login: KerberosLogin
+
+
+Identity = Union[User, Token, KerberosLogin, ProxyUser]
+"""Who calls: a name that is believed, the holder of a token or of a Kerberos ticket, or a user for
+whom that holder acts."""
 
 
 class Authenticated(NamedTuple):
@@ -315,8 +323,9 @@ class Wire:
             )
         else:
             assert not isinstance(identity, User)
+            login = identity.login if isinstance(identity, ProxyUser) else identity
             self._announced = f"{auth.protocol}/{auth.server_id}"
-            self._sasl = Gssapi(identity.authenticate(self._principal), self._allowed)
+            self._sasl = Gssapi(login.authenticate(self._principal), self._allowed)
         answer = self._sasl.respond(auth.challenge)
         chosen = auth.replace(challenge=None)
         self._send_sasl(RpcSasl(state=_INITIATE, token=answer, auths=[chosen]))
@@ -331,6 +340,9 @@ class Wire:
             if identity.real:
                 info = info.replace(real_user=identity.real)
             context = context.replace(user_info=info)
+        elif isinstance(identity, ProxyUser):
+            # The real user is the one that the handshake has proved.
+            context = context.replace(user_info=UserInformation(effective_user=identity.name))
         self.ready = True
         waiting, self._waiting = self._waiting, []
         self._send(_packet(self._header(_CALL_CONTEXT, self._client_id, -1), context))

@@ -62,6 +62,24 @@ _REFUSALS: List[Tuple[Pattern[str], _Words]] = [
         ),
     ),
     (
+        re.compile(r"User: (([^\s/@]+)\S*) is not allowed to impersonate (\S+)"),
+        lambda m: (
+            f"{m[1]} is not allowed to act for {m[3]} (HADOOP_PROXY_USER, --proxy-user): an"
+            f" administrator can allow it by hadoop.proxyuser.{m[2]}.{{hosts,groups,users}} in the"
+            " servers' core-site.xml"
+        ),
+    ),
+    (
+        re.compile(
+            r"Unauthorized connection for super-user: (([^\s/@]+)\S*) from IP (?:\S*/)?(\S+)"
+        ),
+        lambda m: (
+            f"{m[1]} is not allowed to act for others from {m[3]} (HADOOP_PROXY_USER,"
+            f" --proxy-user): an administrator can allow it by hadoop.proxyuser.{m[2]}.hosts in"
+            " the servers' core-site.xml"
+        ),
+    ),
+    (
         re.compile(r"SIMPLE authentication is not enabled"),
         lambda m: (
             "the cluster asks for Kerberos, and the configuration read here does not: name the"

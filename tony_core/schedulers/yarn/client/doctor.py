@@ -48,7 +48,11 @@ from tony_core.schedulers.port import CheckResult, Finding, SchedulerError
 from tony_core.schedulers.yarn import diagnostics, job_credentials
 from tony_core.schedulers.yarn.client import checks, submission
 from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
-from tony_core.schedulers.yarn.client.doctor_login import examine_certificate, examine_login
+from tony_core.schedulers.yarn.client.doctor_login import (
+    examine_certificate,
+    examine_login,
+    examine_proxy_user,
+)
 from tony_core.schedulers.yarn.client.resource_manager import ResourceManager, connection_problem
 from tony_core.schedulers.yarn.client.submission import AppRequest
 from tony_core.schedulers.yarn.job_credentials import MasterCredentials
@@ -74,6 +78,7 @@ TRIAL_BYTES = 8 << 20
 _NO_RM = "the ResourceManager cannot be reached"
 _NO_PROXY = "read through the proxy, which does not work"
 _NO_TICKET = f"the web proxy takes no token ({LOCATION}) and asks for a ticket (kinit)"
+_NO_LOGIN = "no server can be asked without a login, or for a user for whom it may not act"
 _NO_ANSWER = "the ResourceManager has not answered what was asked"
 _OPEN = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
 
@@ -100,6 +105,10 @@ def examine(cluster: Cluster, job: Job, stage: Optional[Stage]) -> Iterator[Find
         yield finding
     by_rpc, by_web = endpoints.rm_client(cluster.conf), endpoints.rm_web(cluster.conf)
     rpc, web = connection_problem(by_rpc), connection_problem(by_web)
+    if not refused:
+        for finding in examine_proxy_user(cluster.conf, cluster.identity, by_rpc=not rpc):
+            refused = refused or finding.verdict is CheckResult.WRONG
+            yield finding
     found = _check_connection("ResourceManager by RPC", rpc, ", ".join(map(str, by_rpc.addresses)))
     yield found._replace(verdict=CheckResult.NOTE) if rpc and not web else found
     yield _check_connection("ResourceManager by web", web, " ".join(by_web.urls))
@@ -107,7 +116,7 @@ def examine(cluster: Cluster, job: Job, stage: Optional[Stage]) -> Iterator[Find
         yield from examine_certificate(by_web, cluster.web().tls())
     if refused:
         for what in ("queue", "nodes", "HDFS", "a container"):
-            yield Finding(what, CheckResult.SKIPPED, "no server can be asked without a login")
+            yield Finding(what, CheckResult.SKIPPED, _NO_LOGIN)
         return
     limits: Optional[ClusterLimits] = None
     missing = _NO_RM

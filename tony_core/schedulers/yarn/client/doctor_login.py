@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Iterator, List, Optional
 
 from tony_core.hadoop.credentials import LOCATION
-from tony_core.hadoop.errors import HadoopError
+from tony_core.hadoop.errors import AccessDenied, HadoopError
 from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.rpc.connection import Endpoints
 from tony_core.hadoop.site import endpoints
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tony_core.hadoop.kerberos.login import Login
 
 WHAT = "Kerberos"
+_PROXY_USER = "proxy user"
+_NOT_ALLOWED = ("not allowed to impersonate", "Unauthorized connection for super-user")
 SOON_S = 1800.0
 TLS_S = 5.0
 
@@ -35,11 +37,58 @@ def examine_login(conf: SiteConfiguration, identity: ClusterIdentity) -> Iterato
             yield Finding(WHAT, CheckResult.OK, _describe_tokens(identity))
         return
     try:
-        yield _examine_ticket(login, identity.user)
+        yield _examine_ticket(login, identity.real_user or identity.user)
     except HadoopError as error:
         yield Finding(WHAT, CheckResult.WRONG, str(error))
         return
     yield _examine_services(conf, login)
+
+
+def examine_proxy_user(
+    conf: SiteConfiguration, identity: ClusterIdentity, *, by_rpc: bool
+) -> Iterator[Finding]:
+    """Whether the servers let the login act for the user that it names; none where it names none.
+
+    ``by_rpc``: the ResourceManager can be asked. What else a server answers, other checks report.
+    """
+    from tony_core.hadoop.hdfs.namenode_client import ask_name_node
+    from tony_core.hadoop.yarn.rm_client import RmClient
+
+    real_user = identity.real_user
+    if not real_user:
+        return
+
+    def ask_resource_manager() -> None:
+        rm = RmClient.open(conf, identity=identity)
+        try:
+            rm.metrics()
+        finally:
+            rm.close()
+
+    def ask_hdfs() -> None:
+        ask_name_node(conf, identity, endpoints.name_service(conf))
+
+    had: List[str] = []
+    asked = [("the ResourceManager", ask_resource_manager)] if by_rpc else []
+    asked += [("the NameNode", ask_hdfs)] if conf.text("fs.defaultFS") else []
+    for server, ask in asked:
+        try:
+            ask()
+        except AccessDenied as error:
+            if not any(words in error.text for words in _NOT_ALLOWED):
+                continue
+            remedy = (
+                f"hadoop.proxyuser.{real_user}.hosts, and .groups or .users, in the core-site.xml"
+                f" of {server}, have to name this machine and {identity.user}"
+            )
+            yield Finding(_PROXY_USER, CheckResult.WRONG, f"{server} answers: {error.text}", remedy)
+            return
+        except HadoopError:
+            continue
+        had.append(server)
+    if had:
+        text = f"{real_user} may act for {identity.user}, say {' and '.join(had)}"
+        yield Finding(_PROXY_USER, CheckResult.OK, text)
 
 
 def _describe_tokens(identity: ClusterIdentity) -> str:

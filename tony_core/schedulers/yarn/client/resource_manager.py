@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Protocol
 
 from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.errors import HadoopError
 from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.rpc.connection import Address, Endpoints
 from tony_core.hadoop.site import endpoints
@@ -24,10 +25,12 @@ from tony_core.hadoop.yarn.ids import ApplicationId, ContainerId
 from tony_core.hadoop.yarn.records import AppReport, NewApplication
 from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import Job
-from tony_core.schedulers.port import LogRef, SchedulerError
+from tony_core.schedulers.port import LastingRefusal, LogRef, SchedulerError
+from tony_core.schedulers.yarn import refusals
 
 if TYPE_CHECKING:
     from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
+    from tony_core.schedulers.yarn.client.rest import RestResourceManager
     from tony_core.schedulers.yarn.client.submission import AppRequest
 
 CONNECT_S = 3.0
@@ -159,7 +162,28 @@ def connect(
     if identity.is_secure and not access.is_secure:
         raise SchedulerError(f"{problem}; and its web server is no way around: {_why_not(conf)}")
     unsafe = _why_unsafe(conf, identity) if identity.is_secure and not web.tls else ""
-    return RestResourceManager(web, identity.user, access, problem, unsafe)
+    rest = RestResourceManager(web, identity.user, access, problem, unsafe)
+    if identity.real_user and access.is_secure:
+        _check_proxy_user(rest, identity, problem)
+    return rest
+
+
+def _check_proxy_user(rest: RestResourceManager, identity: ClusterIdentity, problem: str) -> None:
+    """Have the web server say whom it takes us for: one without Hadoop's own filter ignores
+    ``doAs=``, and would run a user's job as the service."""
+    try:
+        found = rest.requested_user()
+    except HadoopError as error:
+        rest.close()
+        raise refusals.translate_error(error, f"acting for {identity.user}") from None
+    if found != identity.user:
+        rest.close()
+        raise LastingRefusal(
+            f"{problem}; and its web server is no way around: it takes this client for"
+            f" {found or 'an unknown user'}, and not for {identity.user}, for whom"
+            f" {identity.real_user} acts: let clients reach the RPC port, or set"
+            " yarn.resourcemanager.webapp.delegation-token-auth-filter.enabled"
+        )
 
 
 def _why_not(conf: SiteConfiguration) -> str:

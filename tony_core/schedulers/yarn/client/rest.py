@@ -116,6 +116,10 @@ class RestResourceManager:
                 " (yarn.http.policy=HTTPS_ONLY)"
             )
 
+    def requested_user(self) -> str:
+        """Whom the server takes this client for; empty if it does not say."""
+        return str(self._call("GET", "userinfo").get("requestedUser") or "")
+
     def report(self, application: ApplicationId) -> AppReport:
         answer = self._call("GET", f"apps/{application}")
         with _parsing():

@@ -132,6 +132,7 @@ class YarnScheduler(port.Scheduler):
     def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
         from tony_core.schedulers.yarn.client import submission
 
+        job = submission.admit_real_user(job, self._identity)
         root = self.staging_root(job)
         artifacts = [one._replace(uri=self._with_token(one.uri)) for one in artifacts]
         tokens = self._planned_tokens(job, artifacts, root)

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from tony_core.files import registry
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.hadoop.yarn.launch import APPLICATION, Launch, LocalFile
@@ -172,6 +173,24 @@ class AppRequest(NamedTuple):
             },
             "roles": {name: dict(role) for name, role in self.roles.items()},
         }
+
+
+def admit_real_user(job: Job, identity: ClusterIdentity) -> Job:
+    """A job whose page and logs the service that submits it for a user may read, too.
+
+    NodeManagers take no ``doAs=``: to them the service is itself. Who may end the job stays as it
+    was.
+    """
+    real_user = identity.real_user
+    named = job.yarn.view_acl or ""
+    users, _, groups = named.partition(" ")
+    if not real_user or not identity.is_secure or named.strip() == "*":
+        return job
+    listed = [name.strip() for name in users.split(",") if name.strip()]
+    if real_user in listed:
+        return job
+    view_acl = f"{','.join([*listed, real_user])} {groups.strip()}".rstrip()
+    return job.replace(yarn=job.yarn._replace(view_acl=view_acl))
 
 
 def build_request(
