@@ -13,7 +13,7 @@ from tests.job.loading import write_xml
 from tony_core.cli import options
 from tony_core.cli.verbs import VERBS, parser_of
 from tony_core.client.errors import UsageError
-from tony_core.hadoop.identity import KEYTAB, PRINCIPAL
+from tony_core.hadoop.identity import KEYTAB, PRINCIPAL, PROXY_USER
 
 SITE = {"tony.kerberos.principal": "site@EXAMPLE", "tony.kerberos.keytab": "/etc/site.keytab"}
 
@@ -33,6 +33,7 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of this process are as before when a test ends."""
     for name in (PRINCIPAL, KEYTAB):
         monkeypatch.setenv(name, "")
+    monkeypatch.setenv(PROXY_USER, "env")
 
 
 def used() -> Sequence[str]:
@@ -61,6 +62,25 @@ def test_one_without_the_other(one: str, other: str) -> None:
         options.use_login(parsed(f"--{one}", "x"))
 
 
+def test_a_proxy_user() -> None:
+    options.use_login(parsed())
+    assert os.environ[PROXY_USER] == "env"
+    options.use_login(parsed("--proxy-user", "ann"))
+    assert os.environ[PROXY_USER] == "ann"
+
+
+@pytest.mark.parametrize("name", ["", "ann@EXAMPLE"])
+def test_a_proxy_user_that_is_none(name: str) -> None:
+    with pytest.raises(UsageError, match="--proxy-user is "):
+        options.use_login(parsed("--proxy-user", name))
+    assert os.environ[PROXY_USER] == "env"
+
+
+def test_a_proxy_user_on_the_embedded_scheduler() -> None:
+    with pytest.raises(UsageError, match="runs every job as you"):
+        options.scheduler_of(parsed("--proxy-user", "ann"))
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_that_opens_a_scheduler_takes_them(verb: str) -> None:
     """Wherever --scheduler is an option, these are, too."""
@@ -71,4 +91,4 @@ def test_every_verb_that_opens_a_scheduler_takes_them(verb: str) -> None:
                 found.extend(action.choices.values())
         known = parser._option_string_actions
         assert ("--keytab" in known) >= ("--scheduler" in known), parser.prog
-        assert ("--keytab" in known) == ("--principal" in known)
+        assert ("--keytab" in known) == ("--principal" in known) == ("--proxy-user" in known)

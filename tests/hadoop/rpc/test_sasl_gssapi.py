@@ -8,10 +8,15 @@ import pytest
 
 from tests.hadoop.rpc.test_unproven_server import answers, header, packet, refuses, sasl_answer
 from tony_core.hadoop.errors import AuthenticationError, CredentialRefused, HadoopError, LoginError
-from tony_core.hadoop.rpc.messages import RpcRequestHeader, RpcSasl, SaslAuth
+from tony_core.hadoop.rpc.messages import (
+    IpcConnectionContext,
+    RpcRequestHeader,
+    RpcSasl,
+    SaslAuth,
+)
 from tony_core.hadoop.rpc.protobuf import read_delimited
 from tony_core.hadoop.rpc.sasl_gssapi import Gssapi
-from tony_core.hadoop.rpc.wire import Authenticated, CallResult, Event, Wire
+from tony_core.hadoop.rpc.wire import Authenticated, CallResult, Event, ProxyUser, Wire
 from tony_core.hadoop.yarn.messages.client_calls import GetNewApplicationRequest
 
 PRINCIPAL = "rm/localhost@EXAMPLE"
@@ -216,6 +221,21 @@ def test_the_handshake() -> None:
     assert events == [Authenticated("auth")]
     assert states == [(INITIATE, b"ours1"), (RESPONSE, b""), (RESPONSE, b"<\x01\0\0\0>")]
     assert login.asked == PRINCIPAL  # whatever the server says that it is
+
+
+def test_a_proxy_user_is_named_after_the_proof_and_not_before() -> None:
+    made = Wire("proto", b"c" * 16, ProxyUser("ann", Login(Context())), principal=PRINCIPAL)
+    before = [made.outgoing()]
+    for data in HANDSHAKE[:-1]:
+        made.receive(data)
+        before.append(made.outgoing())
+    assert b"ann" not in b"".join(before)
+    made.receive(HANDSHAKE[-1])
+    (packet,) = packets(made.outgoing())
+    head, at = read_delimited(packet, 0)
+    assert RpcRequestHeader.decode(head).call_id in (-3, (-3) & 0xFFFFFFFF)
+    info = IpcConnectionContext.decode(read_delimited(packet, at)[0]).user_info
+    assert (info.effective_user, info.has("real_user")) == ("ann", False)
 
 
 LIES = {

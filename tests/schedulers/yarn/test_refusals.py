@@ -76,6 +76,18 @@ _EXCEPTION = "org.apache.hadoop.security.AccessControlException: "
             " allocation <memory:8192, vCores:32, yarn.io/gpu: 4> (exceeded: memory-mb)",
         ),
         (
+            "User: gateway/host@EXAMPLE is not allowed to impersonate ann",
+            "gateway/host@EXAMPLE is not allowed to act for ann (HADOOP_PROXY_USER, --proxy-user):"
+            " an administrator can allow it by hadoop.proxyuser.gateway.{hosts,groups,users} in the"
+            " servers' core-site.xml",
+        ),
+        (
+            "Unauthorized connection for super-user: gateway@EXAMPLE from IP /10.0.0.1",
+            "gateway@EXAMPLE is not allowed to act for others from 10.0.0.1 (HADOOP_PROXY_USER,"
+            " --proxy-user): an administrator can allow it by hadoop.proxyuser.gateway.hosts in the"
+            " servers' core-site.xml",
+        ),
+        (
             f"java.security.AccessControlException: User mallory cannot perform operation"
             f" MODIFY_APP on {APP}",
             f"mallory may not end {APP}, which belongs to another user. Its owner may, the users"

@@ -11,12 +11,13 @@ from tests.hadoop.kerberos.handshakes import HandshakeServer, ScriptedLogin
 from tests.schedulers.yarn.clusters import RUNTIME, job
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import ConfigurationError, HadoopError
-from tony_core.hadoop.identity import ClusterIdentity
+from tony_core.hadoop.identity import ClusterIdentity, act_for
 from tony_core.hadoop.rpc.connection import Address, Endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.tokens import RM_DELEGATION, Token
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.job.spec import Job
+from tony_core.schedulers.port import LastingRefusal, SchedulerError
 from tony_core.schedulers.yarn.client import resource_manager
 from tony_core.schedulers.yarn.client.submission import build_request
 
@@ -56,6 +57,41 @@ def test_why_not(closed: Address, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_name() -> None:
     nowhere = Endpoints("the RM", (Address("no-such-host.invalid", 1),))
     assert "this name is not known" in resource_manager.connection_problem(nowhere)
+
+
+class TestProxyUsersByHttp:
+    """A web server without Hadoop's own filter ignores doAs=: the job would be the service's."""
+
+    GATEWAY_FOR_ANN = act_for(ClusterIdentity("gateway", ScriptedLogin()), "ann")
+
+    def connect(self, server: HandshakeServer, closed: Address) -> resource_manager.ResourceManager:
+        values = {
+            "hadoop.security.authentication": "kerberos",
+            "hadoop.http.authentication.type": "kerberos",
+            "yarn.resourcemanager.address": str(closed),
+            "yarn.resourcemanager.webapp.address": server.address,
+        }
+        return resource_manager.connect(SiteConfiguration.of(values), self.GATEWAY_FOR_ANN)
+
+    def test_a_server_that_takes_us_for_the_user(self, closed: Address) -> None:
+        with HandshakeServer() as server:
+            server.body = b'{"rmLoginUser": "yarn", "requestedUser": "ann"}'
+            self.connect(server, closed).close()
+            (request,) = server.requests
+            assert request.path == "/ws/v1/cluster/userinfo?doAs=ann"
+
+    @pytest.mark.parametrize("answer", [b'{"requestedUser": "gateway"}', b"{}"])
+    def test_a_server_that_takes_us_for_the_service(self, closed: Address, answer: bytes) -> None:
+        with HandshakeServer() as server:
+            server.body = answer
+            with pytest.raises(LastingRefusal, match="and not for ann, for whom gateway acts"):
+                self.connect(server, closed)
+
+    def test_a_server_that_refuses(self, closed: Address) -> None:
+        with HandshakeServer() as server:
+            server.status = 404
+            with pytest.raises(SchedulerError, match="acting for ann"):
+                self.connect(server, closed)
 
 
 class TestSecretsByHttp:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
+from tests.hadoop.kerberos.handshakes import ScriptedLogin
 from tests.schedulers.yarn.clusters import ROOT, RUNTIME, artifact, job, role
 from tony_core.files.artifact import Artifact, Kind, Use
 from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.identity import ClusterIdentity, act_for
 from tony_core.hadoop.yarn.ids import ApplicationId
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
 from tony_core.hadoop.yarn.records import Capability
@@ -18,7 +20,12 @@ from tony_core.job.spec import Docker, Job, MasterSpec, Resources, Runtime, Time
 from tony_core.schedulers.port import SchedulerError
 from tony_core.schedulers.yarn import launch_script
 from tony_core.schedulers.yarn.client.rest import submission_body
-from tony_core.schedulers.yarn.client.submission import EVERY_LOG, AppRequest, build_request
+from tony_core.schedulers.yarn.client.submission import (
+    EVERY_LOG,
+    AppRequest,
+    admit_real_user,
+    build_request,
+)
 from tony_core.schedulers.yarn.node import start
 from tony_core.schedulers.yarn.resources import GPU, to_capability, to_resources
 
@@ -166,6 +173,38 @@ def test_an_ordinary_job_leaves_unset_values_to_the_cluster() -> None:
 def test_only_the_owner_sees_and_ends_it_by_default() -> None:
     request = made(job())
     assert (request.view_acl, request.modify_acl) == ("ada", "ada")
+
+
+@pytest.mark.parametrize(
+    ("named", "view"),
+    [
+        (None, "gateway"),
+        ("bob", "bob,gateway"),
+        ("bob,carl staff,ops", "bob,carl,gateway staff,ops"),
+        (" staff", "gateway staff"),
+        ("*", "*"),
+        ("gateway,bob staff", "gateway,bob staff"),
+    ],
+)
+def test_a_service_that_submits_for_a_user_may_look_and_not_end(
+    named: Optional[str], view: str
+) -> None:
+    """NodeManagers take no doAs=."""
+    gateway = act_for(ClusterIdentity("gateway", ScriptedLogin()), "ann")
+    found = admit_real_user(job(yarn=Yarn(view_acl=named)), gateway)
+    assert found.yarn == Yarn(view_acl=view)
+    request = build_request(APP, found, (RUNTIME,), "ann", {})
+    assert (request.view_acl, request.modify_acl) == (view, "ann")
+
+
+def test_the_view_list_stays_where_no_login_acts_for_another_user() -> None:
+    mine = job(yarn=Yarn(view_acl="bob"))
+    for who in (
+        ClusterIdentity("ann", ScriptedLogin()),
+        ClusterIdentity("ann", tokens=Credentials()),
+        act_for(ClusterIdentity("gateway"), "ann"),
+    ):
+        assert admit_real_user(mine, who) == mine
 
 
 def test_the_masters_container_gets_what_it_needs_and_no_more() -> None:

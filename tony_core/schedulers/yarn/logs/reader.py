@@ -82,6 +82,7 @@ class YarnLogs:
         self._user = identity.user
         self._web = WebClient(identity.for_web(conf), timeout_s)
         self._lacks_ticket = identity.tokens is not None and not self._web.access.user
+        self._real_user = "" if self._web.access.user else identity.real_user
         self._nodes = NodeLogs(self._web, tls=endpoints.yarn_uses_tls(conf))
         self._store = StoredLogs(conf, files)
         self._server = LogServer(conf, self._web)
@@ -236,6 +237,13 @@ class YarnLogs:
                 f" no delegation token ({LOCATION}): unset that variable and use a ticket (kinit),"
                 " or wait until the application has ended and its logs are in HDFS"
                 f" ({_AGGREGATION}) ({why})"
+            )
+        if self._real_user:
+            return (
+                f"the logs of {whose.container_id} are still on their node, which knows no proxy"
+                f" user and takes this client for {self._real_user}: name {self._real_user} in the"
+                " job's tony.yarn.acl.view at the next submit, or wait until the application has"
+                f" ended and its logs are in HDFS ({_AGGREGATION}) ({why})"
             )
         return (
             f"{self._user} may not see the logs of {whose.container_id}, which belong to"
