@@ -327,10 +327,27 @@ def test_by_rest(cluster: Hadoop) -> None:
 
 
 @pytest.mark.nightly
-def test_web_servers_that_believe_names(hadoop: GetHadoop) -> None:
+def test_an_open_cluster(hadoop: GetHadoop, tony_on: Callable[..., Tony]) -> None:
+    """It believes names, and asks as well who may act for whom."""
+    cluster = hadoop("two_nodes")
+    cluster.hdfs.make_folder("/user/ann")
+    cluster.hdfs.give("/user/ann", "ann", "ann", "700")
+    one = tony_on(cluster)
+    one.env.update({PROXY_USER: "ann"})
+    job = one.submit("--executes", "true", conf={"tony.worker.instances": "1"})
+    job.ends(0)
+    assert cluster.application(job.app_id)["user"] == "ann"
+    assert one.json("history show", job.app_id)["events"]
+    one.env.update({"HADOOP_USER_NAME": "stranger"})
+    done = one("list", check=False)
+    assert done.returncode != 0 and f"stranger {NOT_ALLOWED} ann" in done.stderr, done.stderr
+
+
+@pytest.mark.nightly
+def test_web_servers_that_believe_names(hadoop: GetHadoop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hadoop's defaults: names are believed there, and files go by the user's own token."""
     cluster = hadoop("secure", "simple_web")
-    os.environ["KRB5_CONFIG"] = cluster.environment_of("ann")["KRB5_CONFIG"]
+    monkeypatch.setenv("KRB5_CONFIG", cluster.environment_of("ann")["KRB5_CONFIG"])
     files = WebHdfsFileSystem(conf_of(cluster), become(cluster, "gateway", "ann"))
     files.put("hdfs:///user/ann/by-service", b"content")
     assert cluster.hdfs_of("ann").status("/user/ann/by-service")["owner"] == "ann"

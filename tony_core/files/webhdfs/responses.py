@@ -138,7 +138,7 @@ def translate_remote_exception(
     if by_name and advice == _SECURE:
         advice = _BY_NAME
     if name == "AccessControlException":
-        who = f"TonY asks as {user!r}, by HADOOP_USER_NAME or the login"
+        who = f"TonY asks as {user!r}, by HADOOP_PROXY_USER, HADOOP_USER_NAME or the login"
         how = "with Kerberos by ticket, keytab or token"
         return PermissionError(errno.EACCES, f"{text or 'permission denied'} ({who}; {how})", path)
     if not name:
