@@ -19,6 +19,7 @@ VERBS = {
     "local-finalize": ("tony_core.schedulers.local.finalize", (3, 9)),
     "yarn-start": ("tony_core.schedulers.yarn.node.start", (3, 8)),
     "yarn-probe": ("tony_core.schedulers.yarn.node.probe", (3, 9)),
+    "yarn-fetch-tokens": ("tony_core.schedulers.yarn.node.fetch_tokens", (3, 9)),
     "yarn-find-master": ("tony_core.schedulers.yarn.node.find_master", (3, 8)),
 }
 USAGE = 2

@@ -37,6 +37,22 @@ class GetDelegationTokenResponse(Message):
     token: Token = one(1, Token, default=EMPTY)
 
 
+class RenewDelegationTokenRequest(Message):
+    token: Token = one(1, Token, default=EMPTY)
+
+
+class RenewDelegationTokenResponse(Message):
+    new_expiry_time: int = one(1, UINT64, default=0)  # ms since the epoch
+
+
+class CancelDelegationTokenRequest(Message):
+    token: Token = one(1, Token, default=EMPTY)
+
+
+class CancelDelegationTokenResponse(Message):
+    pass
+
+
 class GetServerDefaultsRequest(Message):
     pass
 

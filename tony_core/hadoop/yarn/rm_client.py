@@ -11,7 +11,14 @@ from typing import Dict, Iterable, List, Optional, Sequence, Set
 
 from tony_core.hadoop.identity import ClusterIdentity, cluster_identity, rm_token_service
 from tony_core.hadoop.rpc.connection import Deadline
-from tony_core.hadoop.rpc.messages import GetDelegationTokenRequest, GetDelegationTokenResponse
+from tony_core.hadoop.rpc.messages import (
+    CancelDelegationTokenRequest,
+    CancelDelegationTokenResponse,
+    GetDelegationTokenRequest,
+    GetDelegationTokenResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
 from tony_core.hadoop.rpc.service import CallTimeouts, Method, Service
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
@@ -92,6 +99,17 @@ SIGNAL = Method("signalToContainer", SignalContainerRequest, SignalContainerResp
 # A second token, where the answer to the first request was lost, expires unused.
 DELEGATION_TOKEN = Method(
     "getDelegationToken", GetDelegationTokenRequest, GetDelegationTokenResponse
+)
+
+RENEW_TOKEN = Method(
+    "renewDelegationToken", RenewDelegationTokenRequest, RenewDelegationTokenResponse
+)
+# A second cancellation would be refused, for there is no such token any more.
+CANCEL_TOKEN = Method(
+    "cancelDelegationToken",
+    CancelDelegationTokenRequest,
+    CancelDelegationTokenResponse,
+    repeatable=False,
 )
 
 SIGNALS = {"THREAD_DUMP": 1, "GRACEFUL_SHUTDOWN": 2, "FORCEFUL_SHUTDOWN": 3}
@@ -277,6 +295,19 @@ class RmClient:
         """A new token of the caller, which ``renewer`` may renew as well; its service is empty."""
         request = GetDelegationTokenRequest(renewer=renewer)
         return Token.from_message(self.service.call(DELEGATION_TOKEN, request).token)
+
+    def renew_delegation_token(self, token: Token) -> float:
+        """Renew a token, as its renewer; returns when it then expires (seconds since the epoch).
+
+        Needs a login: a token renews none.
+        """
+        request = RenewDelegationTokenRequest(token=token.to_message())
+        return self.service.call(RENEW_TOKEN, request).new_expiry_time / 1000
+
+    def cancel_delegation_token(self, token: Token) -> None:
+        """Cancel a token, as its owner or renewer."""
+        request = CancelDelegationTokenRequest(token=token.to_message())
+        self.service.call(CANCEL_TOKEN, request)
 
     def close(self) -> None:
         """Close the connection."""
