@@ -7,7 +7,8 @@ unchanged::
     {"default_fs": "hdfs://ns", "user": "ann", "namenodes": {"ns": ["http://h1:9870", ...]}}
 
 On a secure cluster ``"tokens": {"ns": "ha-hdfs:ns"}`` names the service of each file system's
-delegation token, which is in the file that HADOOP_TOKEN_FILE_LOCATION names. With HTTPS
+delegation token, which is in the file that HADOOP_TOKEN_FILE_LOCATION names; a job with a keytab
+replaces that file, and the next call takes the fresh token. With HTTPS
 ``"authorities"`` holds the certificates (PEM) to trust beside this machine's.
 
 Every call is tried again, at the next NameNode too, until one succeeds or it has made no progress
@@ -152,7 +153,7 @@ class Hdfs(WebHdfs):
         namenodes: List[str],
         user: str,
         deadline_s: Optional[float] = None,
-        delegation: str = "",
+        obtain: Optional[Callable[[], str]] = None,
         authorities: str = "",
     ) -> None:
         self.namenodes = list(namenodes)
@@ -163,7 +164,7 @@ class Hdfs(WebHdfs):
         service = Service(addresses, tls, authorities=authorities)
         call_s = min(CALL_S, self.deadline_s)
         limits = RetryLimits(self.deadline_s, self.deadline_s, call_s, thorough=True)
-        super().__init__(service, user, delegation=delegation, limits=limits)
+        super().__init__(service, user, limits=limits, obtain=obtain)
 
     def walk(self, path: str, below: str = "") -> Iterator[Tuple[str, FileStatus]]:
         """(relative name, status) of all that is below a folder, folders before their content."""
@@ -264,9 +265,9 @@ def connect(url: str, deadline_s: Optional[float] = None) -> Tuple[Hdfs, str, st
         )
     path = posixpath.normpath("/" + parts.path.strip("/"))
     name = next((name for name, urls in here.namenodes.items() if nodes[0] in urls), authority)
-    delegation = _delegation(here, name)
+    token = _find_token(here, name)
     return (
-        Hdfs(nodes, here.user, deadline_s, delegation, here.authorities),
+        Hdfs(nodes, here.user, deadline_s, token and token.text, here.authorities),
         path,
         f"{parts.scheme}://{authority}{path}",
     )
@@ -285,31 +286,59 @@ def _by_web_server(here: Site, tls: bool, authority: str) -> List[str]:
 # ------------------------------------------------------------------ tokens
 
 
-def _delegation(here: Site, name: str) -> str:
-    """The token for a file system, as WebHDFS takes it; empty where servers believe a name."""
+class _HeldToken:
+    """The token of a file system, read anew when its file has been replaced."""
+
+    def __init__(self, file: str, services: List[str], name: str) -> None:
+        self._file = file
+        self._services = services
+        self._name = name
+        self._version = self._look()
+        self._text = self._read()
+
+    def text(self) -> str:
+        """The newest token, as WebHDFS takes it; the known one while the file has none."""
+        try:
+            version = self._look()
+            if version != self._version:
+                self._text = self._read()
+                self._version = version
+        except (OSError, ValueError):
+            pass  # a server judges the token that we have
+        return self._text
+
+    def _look(self) -> Tuple[int, int, int]:
+        found = os.stat(self._file)
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+    def _read(self) -> str:
+        with open(self._file, "rb") as stream:
+            content = stream.read()
+        try:
+            tokens, _ = parse(content)
+        except CredentialsError as error:
+            raise ValueError(f"{LOCATION}: {self._file}: {error}") from None
+        for token in tokens:
+            if token.service in self._services and token.kind == HDFS_DELEGATION:
+                return url_string(token)
+        raise PermissionError(
+            errno.EACCES,
+            f"there is no token for this file system in {self._file} ({LOCATION}). Where a job"
+            " needs more than its default one, tony.other.namenodes names them",
+            f"hdfs://{self._name}",
+        )
+
+
+def _find_token(here: Site, name: str) -> Optional[_HeldToken]:
+    """The token for a file system; None where servers believe a name."""
     if here.tokens is None:
-        return ""
+        return None
     file = os.environ.get(LOCATION, "")
     if not file:
         raise PermissionError(
             errno.EACCES, f"this cluster asks for tokens, and {LOCATION} is not set", name
         )
-    with open(file, "rb") as stream:
-        content = stream.read()
-    try:
-        tokens, _ = parse(content)
-    except CredentialsError as error:
-        raise ValueError(f"{LOCATION}: {file}: {error}") from None
-    services = _token_services(here.tokens.get(name) or name)
-    for token in tokens:
-        if token.service in services and token.kind == HDFS_DELEGATION:
-            return url_string(token)
-    raise PermissionError(
-        errno.EACCES,
-        f"there is no token for this file system in {file} ({LOCATION}). Where a job needs more"
-        " than its default one, tony.other.namenodes names them",
-        f"hdfs://{name}",
-    )
+    return _HeldToken(file, _token_services(here.tokens.get(name) or name), name)
 
 
 def _token_services(name: str) -> List[str]:

@@ -94,6 +94,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.exit_causes",
         "tony_core.loopback",
         "tony_core.version",
+        "tony_core.files.webhdfs",  # writes token files
     ),
     "tony_airflow": ("tony_core.client", *_CLIENT),
     "tony_azkaban": ("tony_core.client", "tony_core.cli", *_CLIENT),

@@ -60,6 +60,15 @@ class EndProcesses(NamedTuple):
     everything: bool  # TensorBoard beside the program too
 
 
+class WriteTokens(NamedTuple):
+    """Replace the container's token file; TokensNotWritten follows where that fails."""
+
+    content: bytes
+
+    def __repr__(self) -> str:  # no log shows them
+        return f"WriteTokens({len(self.content)} bytes)"
+
+
 class WriteLog(NamedTuple):
     """A line for the executor's own log."""
 
@@ -75,5 +84,5 @@ class Exit(NamedTuple):
 
 Command = Union[
     SendMessage, CloseLink, FindMaster, StopFinding, Configure, PrepareTask, StartProgram,
-    EndProcesses, WriteLog, Exit,
+    EndProcesses, WriteTokens, WriteLog, Exit,
 ]  # fmt: skip

@@ -110,6 +110,13 @@ class Observed(NamedTuple):
     message: Message
 
 
+class TokensNotWritten(NamedTuple):
+    """The container's token file could not be replaced."""
+
+    at: float
+    reason: str
+
+
 class NoNextMaster(NamedTuple):
     """The application has ended, or no attempts of a master remain."""
 
@@ -126,5 +133,5 @@ class Tick(NamedTuple):
 Event = Union[
     ExecutorStarted, LinkOpened, MessageReceived, LinkClosed, Prepared, NotPrepared,
     ProgramStarted, ProgramNotStarted, ProgramEnded, PortsTaken, ProcessesEnded, Observed,
-    NoNextMaster, Tick,
+    TokensNotWritten, NoNextMaster, Tick,
 ]  # fmt: skip

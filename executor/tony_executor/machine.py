@@ -34,6 +34,7 @@ from tony_core.protocol.messages import (
     Acknowledge,
     Ended,
     Heartbeat,
+    Message,
     Noted,
     Ping,
     Prepare,
@@ -45,13 +46,13 @@ from tony_core.protocol.messages import (
     Start,
     Stop,
     Stopped,
+    Tokens,
     Welcome,
 )
 from tony_executor import commands, events, exit_codes
 from tony_executor.commands import Command
 from tony_executor.events import Event
 from tony_executor.master_link import MasterLink, UnsentTelemetry
-from tony_executor.monitoring.diagnosis import diagnose_end
 from tony_executor.task_state import (
     HAS_PROGRAM,
     ContainerIdentity,
@@ -59,15 +60,19 @@ from tony_executor.task_state import (
     ExecutorTask,
     TaskPhase,
 )
+from tony_executor.token_renewal import TokenRenewal
 
 LEFTOVER_GRACE_S = 1.0  # for what the program leaves behind, and when there is no master
 RESEND_S = 5.0  # between two reports of an end that no master has acknowledged
 
 
 class ExecutorMachine:
-    """Decides what the executor does; ``register_s`` is how long a first master is looked for."""
+    """Decides what the executor does. ``register_s``: how long a first master is looked for;
+    ``token_refusal``: why fresh tokens are not taken (empty: they are)."""
 
-    def __init__(self, identity: ContainerIdentity, register_s: float) -> None:
+    def __init__(
+        self, identity: ContainerIdentity, register_s: float, token_refusal: str = ""
+    ) -> None:
         self.identity = identity
         self.task = ExecutorTask(identity.host)
         self.ended: Optional[Ended] = None  # not acknowledged yet
@@ -76,6 +81,7 @@ class ExecutorMachine:
         self._out: List[Command] = []
         self.master = MasterLink(self._out.append)
         self._telemetry = UnsentTelemetry()
+        self._tokens = TokenRenewal(self._out.append, self._report, token_refusal)
         self._register_s = register_s
         self._prepare_since: Optional[float] = None
         self._execution_s: Optional[float] = None
@@ -99,6 +105,7 @@ class ExecutorMachine:
             events.PortsTaken: self._on_ports_taken,
             events.ProcessesEnded: self._on_processes_ended,
             events.Observed: self._on_observed,
+            events.TokensNotWritten: lambda e: self._tokens.note_failure(e.reason, e.at),
             events.NoNextMaster: self._on_no_next_master,
             events.Tick: self._on_tick,
         }
@@ -108,6 +115,7 @@ class ExecutorMachine:
             Acknowledge: self._acknowledge,
             Stop: self._stop,
             Shutdown: self._shut_down,
+            Tokens: self._tokens.take,
             Ping: lambda message: None,
         }
 
@@ -291,19 +299,7 @@ class ExecutorMachine:
     def _on_program_ended(self, event: events.ProgramEnded) -> None:
         if event.session != self.task.session or self.task.phase not in HAS_PROGRAM:
             return
-        ending = self._ending
-        if ending is None:
-            cause, message = diagnose_end(
-                event.exit_code,
-                event.signal,
-                event.stderr_tail,
-                self.task.ran_s(self._now),
-                list(self.task.ports.values()),
-                event.ports_taken,
-                event.disk_free_mb,
-                event.stderr_before,
-            )
-            ending = Ending(cause, message)
+        ending = self._ending or self.task.diagnose(event, self._now)
         self._end(event.exit_code, event.signal, ending, event)
         self._end_processes(LEFTOVER_GRACE_S)
 
@@ -414,8 +410,10 @@ class ExecutorMachine:
 
     def _on_observed(self, event: events.Observed) -> None:
         message = event.message
-        if isinstance(message, Reported) and message.session != self.task.session:
-            return
+        if not isinstance(message, Reported) or message.session == self.task.session:
+            self._report(message)
+
+    def _report(self, message: Message) -> None:
         self._telemetry.keep(message, self.master.link is not None)
         self.master.send(message)
 
@@ -436,6 +434,8 @@ class ExecutorMachine:
             due.append((master.heartbeat_at, self._heartbeat))
         if self._resend_at is not None and master.link is not None:
             due.append((self._resend_at, self._resend_end))
+        if self._tokens.retry_at is not None:
+            due.append((self._tokens.retry_at, self._tokens.write))
         return due
 
     def _on_tick(self, event: events.Tick) -> None:

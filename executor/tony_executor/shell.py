@@ -34,6 +34,7 @@ from tony_executor.events import (
     MessageReceived,
     NoNextMaster,
     Tick,
+    TokensNotWritten,
 )
 from tony_executor.exit_codes import EXIT_MASTER_LOST, EXIT_TERMINATED
 from tony_executor.machine import ExecutorMachine
@@ -78,7 +79,8 @@ class Shell:
             __version__,
             listen_host,
         )
-        self._machine = ExecutorMachine(identity, register_s)
+        self._token_file = context.environment.get("TONY_TOKEN_FILE", "")
+        self._machine = ExecutorMachine(identity, register_s, self._token_refusal())
         self._discovery = MasterDiscovery(
             self._reactor,
             context.master,
@@ -105,6 +107,7 @@ class Shell:
             commands.PrepareTask: lambda command: self._program.prepare(command.prepare),
             commands.StartProgram: lambda command: self._program.start(command.start),
             commands.EndProcesses: lambda c: self._program.end_processes(c.grace_s, c.everything),
+            commands.WriteTokens: self._write_tokens,
             commands.WriteLog: lambda command: self._log(command.text),
             commands.Exit: self._exit_process,
         }
@@ -235,6 +238,25 @@ class Shell:
         link = self._links.get(command.link)
         if link is not None:
             link.limit_silence(command.welcome.silence_s)
+
+    # ------------------------------------------------------------------ tokens
+
+    def _token_refusal(self) -> str:
+        if not self._key.fingerprint:
+            return "the connection to the master is not encrypted (tony.task.tls)"
+        return "" if self._token_file else "this container has no token file"
+
+    def _write_tokens(self, command: commands.WriteTokens) -> None:
+        from tony_core.files.webhdfs import token_file  # few jobs live that long
+
+        try:
+            token_file.write_private(self._token_file, command.content)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            self._log(f"{self._token_file} cannot be replaced: {reason}")
+            self._emit(TokensNotWritten(self._reactor.now(), reason))
+        else:
+            self._log(f"{self._token_file} holds fresh tokens")
 
     # ------------------------------------------------------------------ processes
 

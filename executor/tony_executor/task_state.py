@@ -7,6 +7,8 @@ from typing import Dict, List, NamedTuple, Optional, Set
 
 from tony_core.exit_causes import ExitCause
 from tony_core.protocol.messages import Ended, Prepare, Register
+from tony_executor.events import ProgramEnded
+from tony_executor.monitoring.diagnosis import diagnose_end
 
 
 class TaskPhase(Enum):
@@ -109,6 +111,20 @@ class ExecutorTask:
     def ran_s(self, now: float) -> float:
         """How long the program has run."""
         return now - self.started_at if self.started_at is not None else 0.0
+
+    def diagnose(self, event: ProgramEnded, now: float) -> Ending:
+        """Why the program ended, when we did not end it."""
+        cause, message = diagnose_end(
+            event.exit_code,
+            event.signal,
+            event.stderr_tail,
+            self.ran_s(now),
+            list(self.ports.values()),
+            event.ports_taken,
+            event.disk_free_mb,
+            event.stderr_before,
+        )
+        return Ending(cause, message)
 
     def register(self, who: ContainerIdentity, now: float) -> Register:
         """The first message to a master."""

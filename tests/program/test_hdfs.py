@@ -371,7 +371,7 @@ class TestWhichFileSystem:
     def test_the_token_of_a_file_system(self, url: str, service: str, secure: Path) -> None:
         hdfs, _, _ = tony_hdfs.connect(url)
         held = Token(service.encode(), b"password", "HDFS_DELEGATION_TOKEN", service)
-        assert hdfs.identity == ("delegation", url_string(held))
+        assert hdfs.identity() == {"delegation": url_string(held)}
 
     def test_without_a_token_for_it(self, secure: Path) -> None:
         with pytest.raises(PermissionError, match=r"tony\.other\.namenodes") as caught:
@@ -385,7 +385,7 @@ class TestWhichFileSystem:
         self, secure: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(HDFS_VARIABLE, hdfs_environment(SiteConfiguration.of(self.HA), "ann"))
-        assert tony_hdfs.connect("hdfs://ns/x")[0].identity == ("user.name", "ann")
+        assert tony_hdfs.connect("hdfs://ns/x")[0].identity() == {"user.name": "ann"}
 
     def test_a_secure_site_by_hand(
         self, secure: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -398,7 +398,7 @@ class TestWhichFileSystem:
         monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
         monkeypatch.delenv(HDFS_VARIABLE)
         held = Token(b"ha-hdfs:ns", b"password", "HDFS_DELEGATION_TOKEN", "ha-hdfs:ns")
-        assert tony_hdfs.connect("hdfs://ns/x")[0].identity == ("delegation", url_string(held))
+        assert tony_hdfs.connect("hdfs://ns/x")[0].identity() == {"delegation": url_string(held)}
         monkeypatch.delenv("HADOOP_TOKEN_FILE_LOCATION")
         with pytest.raises(PermissionError, match="HADOOP_TOKEN_FILE_LOCATION is not set"):
             tony_hdfs.connect("hdfs://ns/x")

@@ -41,11 +41,11 @@ from urllib.parse import unquote
 from tony_core.files.location import join, masked, scheme_of
 from tony_core.files.port import FileSystem, Stat, UnsupportedLocation, wait_limit
 from tony_core.files.webhdfs.client import WebHdfs
-from tony_core.files.webhdfs.connection import Address, ConnectionBroken
+from tony_core.files.webhdfs.connection import Address, ConnectionBroken, Negotiation
 from tony_core.files.webhdfs.datanodes import FileUpload
 from tony_core.files.webhdfs.namenodes import RETRY_S, RetryLimits, Service
 from tony_core.files.webhdfs.responses import FileStatus
-from tony_core.hadoop.credentials import url_string
+from tony_core.hadoop.credentials import Credentials, url_string
 from tony_core.hadoop.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -86,6 +86,10 @@ class WebHdfsFileSystem(FileSystem):
     def close(self) -> None:
         for hdfs in list(self._known.values()):
             hdfs.close()
+
+    def renew_tokens(self, tokens: Credentials) -> None:
+        """Use these tokens from now on, in calls that have begun as well. Any thread."""
+        self._identity = self._identity._replace(tokens=tokens)
 
     # ------------------------------------------------------------------ the port
 
@@ -212,7 +216,8 @@ class WebHdfsFileSystem(FileSystem):
         return self._connect(service, found)
 
     def _connect(self, service: Service, found: endpoints.NameService) -> WebHdfs:
-        delegation, negotiate, obtain = "", None, None
+        negotiate: Optional[Callable[[str], Negotiation]] = None
+        obtain: Optional[Callable[[], str]] = None
         login, tokens = self._identity.login, self._identity.tokens
         knows_rpc = bool(found.rpc.addresses)  # a web server of another site's names none
         negotiates = endpoints.web_authentication(self._conf) == "kerberos"
@@ -221,18 +226,20 @@ class WebHdfsFileSystem(FileSystem):
         elif login is not None:
             negotiate = partial(_Handshake, login)
         elif tokens is not None:
-            token = self._identity.token(hdfs_token_service(self._conf, found), found.name)
-            delegation = url_string(token)
+            obtain = partial(self._token_text, hdfs_token_service(self._conf, found), found.name)
+            obtain()  # raises where there is no token
         return WebHdfs(
             service,
             self.user,
-            delegation=delegation,
             limits=self._patience,
             limit_s=wait_limit.get,
             negotiate=negotiate,
             obtain=obtain,
             real_user=self._identity.real_user,
         )
+
+    def _token_text(self, service: str, name: str) -> str:
+        return url_string(self._identity.token(service, name))
 
 
 class _ObtainedToken:

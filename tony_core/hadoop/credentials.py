@@ -48,6 +48,16 @@ class Credentials(NamedTuple):
         kept = {alias: token for alias, token in self.tokens.items() if token.kind != kind}
         return Credentials(kept, self.secrets)
 
+    def with_renewed(self, fresh: Credentials) -> Credentials:
+        """A copy in which fresh tokens replace those of the same kind and service."""
+        replaced = {(token.kind, token.service) for token in fresh.tokens.values()}
+        kept = {
+            alias: token
+            for alias, token in self.tokens.items()
+            if (token.kind, token.service) not in replaced
+        }
+        return Credentials({**kept, **fresh.tokens}, self.secrets)
+
     def encode(self, version: int = _WRITABLE) -> bytes:
         """The content of a credentials file, or of a launch context's ``tokens``."""
         if version == _WRITABLE:

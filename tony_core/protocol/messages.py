@@ -41,13 +41,16 @@ attempt it has seen. ``Start`` names values that are the same for all tasks once
 ``shared`` (already encoded JSON text); an environment value refers to one by
 :func:`shared_reference`, and the executor puts it in.
 
+``Tokens`` belongs to no session. A master that follows another has nothing newer than what its
+executors hold until it has fetched tokens itself, and sends none before.
+
 Python 3.8.
 """
 
 # Annotations are evaluated here: the codec checks values by them.
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 #: The shared value that the executor itself knows: the program's working folder.
@@ -232,6 +235,19 @@ class Shutdown(NamedTuple):
     reason: str = ""
 
 
+class Tokens(NamedTuple):
+    """Fresh tokens for the container's token file; sent and taken over TLS only.
+
+    Sent when the master has fetched them, and after each Welcome that follows. It has no answer:
+    one that is taken replaces all that came before.
+    """
+
+    content: str  # a file of Hadoop credentials, in base64
+
+    def __repr__(self) -> str:  # no log shows them
+        return f"Tokens({len(self.content)} characters)"
+
+
 class Ping(NamedTuple):
     """Shows that an idle connection is alive."""
 
@@ -239,10 +255,10 @@ class Ping(NamedTuple):
 TO_MASTER = (
     Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
 )  # fmt: skip
-TO_EXECUTOR = (Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Ping)
+TO_EXECUTOR = (Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping)
 
 ToMaster = Union[
     Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
 ]
-ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Ping]
+ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping]
 Message = Union[ToMaster, ToExecutor]

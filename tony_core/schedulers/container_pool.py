@@ -27,7 +27,7 @@ from typing import Callable, Mapping, NamedTuple, Optional, Sequence, Tuple, Uni
 from tony_core.exit_causes import ExitCause
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Resources
-from tony_core.schedulers.port import AppState
+from tony_core.schedulers.port import AppState, SchedulerError
 
 
 class ContainerRequest(NamedTuple):
@@ -181,6 +181,14 @@ class ContainerPool(ABC):
 
     def expect_ends(self) -> None:
         """Programs have ended, so containers' ends are expected soon. A hint to poll faster."""
+
+    def renew_tokens(self, content: bytes) -> bytes:
+        """Use fresh tokens of the user from now on, here and in containers that are launched later.
+
+        ``content`` is a file of Hadoop credentials; tokens that it lacks stay as they are. Returns
+        the content of a program's token file. Only a scheduler that gave tokens takes others.
+        """
+        raise SchedulerError("this scheduler gives its containers no tokens")
 
     @abstractmethod
     def report(self, progress: float, tracking_url: str) -> None:

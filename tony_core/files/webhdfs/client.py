@@ -22,6 +22,7 @@ from .namenodes import (
 from .responses import (
     NO_NODE,
     FileStatus,
+    TokenRefused,
     parse_json,
     parse_listing,
     parse_status,
@@ -47,9 +48,9 @@ _T = TypeVar("_T")
 class WebHdfs:
     """A file system, used as one user. Paths are absolute, without a scheme.
 
-    ``delegation`` is a delegation token (as WebHDFS writes it) to send in place of the name;
     ``negotiate`` makes the authentication of each connection to a host, which says who we are;
-    ``obtain`` gives the delegation token for each call.
+    ``obtain`` gives the delegation token (as WebHDFS writes it) to send in place of the name, for
+    each call, and after a refusal once more.
     ``real_user`` acts for ``user``; with ``negotiate`` it is the owner of the login.
     ``limit_s`` says how long a caller that only looks waits; None: no less than others.
     """
@@ -59,7 +60,6 @@ class WebHdfs:
         service: Service,
         user: str,
         *,
-        delegation: str = "",
         limits: RetryLimits = RetryLimits(),
         limit_s: Callable[[], Optional[float]] = lambda: None,
         negotiate: Optional[Callable[[str], Negotiation]] = None,
@@ -68,17 +68,17 @@ class WebHdfs:
     ) -> None:
         self.service = service
         self.user = user
-        self._by_name = not delegation and negotiate is None and obtain is None
-        by_name = ("user.name", real_user or user)
-        self.identity = ("delegation", delegation) if delegation else by_name
+        self._by_name = negotiate is None and obtain is None
 
         def query() -> Dict[str, str]:
             if obtain is not None:
                 return {"delegation": obtain()}
             # With a login the server knows us by a name that its own rules make.
-            found = dict([self.identity]) if negotiate is None else {}
-            return {**found, "doas": user} if real_user and not delegation else found
+            found = {} if negotiate is not None else {"user.name": real_user or user}
+            return {**found, "doas": user} if real_user else found
 
+        self.identity = query  # what a call says of us
+        self._obtain = obtain
         self._limit_s = limit_s
         self._names = NameNodes(service, query, limits, limit_s, negotiate)
 
@@ -233,6 +233,8 @@ class WebHdfs:
                     self.discard(made)
                 if isinstance(error, DataNodeLost) and upload.started and not repeatable:
                     raise error.as_error(path, "writing") from None
+                if isinstance(error, TokenRefused) and upload.started and not repeatable:
+                    raise PermissionError(error.errno, error.strerror, path) from None
                 raise
             upload.close()
             return made
@@ -291,9 +293,13 @@ class WebHdfs:
         return fetch(url, path, self.user, self._limit_s(), self.service.authorities)
 
     def _on_some_node(self, path: str, doing: str, attempt: Callable[[Dict[str, str]], _T]) -> _T:
-        """Try the DataNode that a NameNode leads to; some others when that one is out of reach."""
+        """Try the DataNode that a NameNode leads to; some others when that one is out of reach.
+
+        A DataNode has the caller's token: where it refuses this as dead, a newer one is tried once.
+        """
         excluded: List[str] = []
         lost: Optional[DataNodeLost] = None
+        token, is_renewed = self._token(), False
         for _ in range(DATA_NODES_TRIED):
             more = {"excludedatanodes": ",".join(excluded)} if excluded else {}
             try:
@@ -301,6 +307,10 @@ class WebHdfs:
             except DataNodeLost as error:
                 lost = error
                 excluded += error.addresses()
+            except TokenRefused:
+                if is_renewed or self._token() == token:
+                    raise
+                is_renewed = True
             except OSError as error:
                 # With all the others excluded, the reason is the one that was lost.
                 if lost is None or not any(words in str(error) for words in NO_NODE):
@@ -308,6 +318,9 @@ class WebHdfs:
                 break
         assert lost is not None
         raise lost.as_error(path, doing)
+
+    def _token(self) -> str:
+        return "" if self._obtain is None else self._obtain()
 
     def _redirect(self, method: str, path: str, operation: str, **more: str) -> str:
         """Where a NameNode sends us."""

@@ -11,6 +11,9 @@ that among the servers.
 Every call can be repeated. Where a lost answer makes a difference (was it our first request
 that removed the file?), ``unsure`` says that an earlier one may have been obeyed.
 
+The identity is asked for with each call. Where a server refuses a token as dead, it is asked for
+once more: a call that was retried for long may have begun with the token of before.
+
 Connections wait in a pool, from which each call takes one, so threads never wait for each
 other; the servers close them after some minutes, and the next call takes a new one. A forked
 process makes its own.
@@ -26,7 +29,7 @@ from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tupl
 from urllib.parse import quote, urlencode
 
 from .connection import CONNECT_S, Address, Connection, Negotiation, describe_error
-from .responses import NO_NODE, RemoteException, parse_remote_exception
+from .responses import NO_NODE, RemoteException, parse_remote_exception, refuses_token
 
 RETRY_S = 30.0
 FIRST_RETRY_S = 5.0  # for a server to take the connection, too
@@ -136,8 +139,9 @@ class NameNodes:
 
         Raises :class:`RequestRefused` or :class:`NameNodeUnreachable`.
         """
-        query = urlencode({"op": operation, **self._identity(), **more}, quote_via=quote)
-        target = f"{_PREFIX}{quote(path)}?{query}"
+        identity = self._identity()
+        target = _target(path, {"op": operation, **identity, **more})
+        is_renewed = False
         started = time.monotonic()
         until, why = self._failed_until
         if started < until:
@@ -159,6 +163,12 @@ class NameNodes:
                     unsure = unsure or error.sent
                 else:
                     self._has_answered = True
+                    if refuses_token(error.refusal) and not is_renewed:
+                        newest = self._identity()  # it may have been replaced since we took it
+                        if newest != identity:
+                            target = _target(path, {"op": operation, **newest, **more})
+                            is_renewed = True
+                            continue
                     another = error.refusal.name in _STANDBY
                     if not another and not self._may_recover(error.refusal):
                         raise RequestRefused(error.refusal, unsure) from None
@@ -273,3 +283,7 @@ class NameNodes:
         remembered = max(REMEMBERED_S, limit_s or 0.0)
         self._failed_until = (time.monotonic() + remembered, why)
         return NameNodeUnreachable(why)
+
+
+def _target(path: str, words: Mapping[str, str]) -> str:
+    return f"{_PREFIX}{quote(path)}?{urlencode(words, quote_via=quote)}"

@@ -43,6 +43,8 @@ _BUSY = "another program writes this file just now"
 NO_NODE = ("Failed to find datanode", "No active nodes contain this block")
 """A NameNode's messages when no DataNode is left beside the excluded ones."""
 
+_INVALID_TOKEN = "SecretManager$InvalidToken"  # noqa: S105 (a class's name, inside another's text)
+
 _KNOWN: Dict[str, Tuple[int, str]] = {
     "FileNotFoundException": (errno.ENOENT, ""),
     "FileAlreadyExistsException": (errno.EEXIST, ""),
@@ -80,8 +82,13 @@ _BY_TEXT: Tuple[Tuple[str, int, str], ...] = (
     (NO_NODE[0], errno.ENOSPC, _NO_SPACE),
     ("Could not obtain block", errno.EIO, _LOST),
     (NO_NODE[1], errno.EIO, _LOST),
+    (_INVALID_TOKEN, errno.EACCES, _EXPIRED),
 )
 """Reasons that only the message tells: the class is a general one."""
+
+
+class TokenRefused(PermissionError):
+    """The token of a request has expired, or was cancelled: a newer one may be accepted."""
 
 
 class RemoteException(NamedTuple):
@@ -109,6 +116,11 @@ def parse_remote_exception(status: int, body: bytes, server: str) -> RemoteExcep
         return RemoteException("AuthenticationException", "401, without a reason", server, status)
     text = f"an answer of status {status} that is not WebHDFS's"
     return RemoteException("", text, server, status)
+
+
+def refuses_token(refusal: RemoteException) -> bool:
+    """Whether a server refused the request for its token, which is dead or unknown."""
+    return refusal.name == "InvalidToken" or _INVALID_TOKEN in refusal.text
 
 
 def _short(remote: str) -> str:
@@ -145,6 +157,8 @@ def translate_remote_exception(
         where = f"{server} gave {text}: is that the web address of a NameNode?"
         return OSError(errno.EPROTO, where, path)
     words = [advice, f"HDFS says: {text or 'nothing'} ({name})"] if advice else []
+    if advice == _EXPIRED:
+        return TokenRefused(code, "; ".join(words), path)
     if not words:
         words = [f"HDFS says: {text}" if text else f"HDFS says: {name}"]
         if code == errno.EIO:

@@ -12,6 +12,7 @@ ends again). An executor whose container is not this job's (any more) gets a Shu
 
 from __future__ import annotations
 
+import binascii
 import resource
 import socket
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Set, Tuple, Type
@@ -41,9 +42,11 @@ from tony_core.protocol.messages import (
     Serving,
     Shutdown,
     Stopped,
+    Tokens,
     Welcome,
 )
 from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.schedulers.container_pool import ContainerPool
 
 REGISTER_S = 15.0  # from a connection's handshake to its Register
 BACKLOG = 65535  # of the listener; the kernel (net.core.somaxconn) lowers it
@@ -104,6 +107,7 @@ class ExecutorServer:
         most = max(8, min(MOST_UNREGISTERED, soft // 4)) if soft > 0 else MOST_UNREGISTERED
         self.limiter = HandshakeLimiter(reactor, most, log)
         self._welcome: Welcome
+        self._tokens: Optional[Tokens] = None  # the newest; none before the first fetch
         self._pinger: Optional[Timer] = None
         self._handlers: Dict[Type[Any], Callable[[str, Any], None]] = {
             Ready: self._ready,
@@ -216,6 +220,15 @@ class ExecutorServer:
             self._leaving.add(container_id)
         link.send(message, raw or {})
         return True
+
+    def send_tokens(self, content: bytes) -> None:
+        """Give all executors this content of their token file: now, and whenever one registers."""
+        if not self._key.fingerprint:
+            raise ProtocolError("tokens are sent over TLS only (tony.task.tls)", fault="local")
+        text = binascii.b2a_base64(content, newline=False).decode("ascii")
+        self._tokens = Tokens(text)
+        for link in list(self._links.values()):
+            link.send(self._tokens)
 
     def acknowledge(self, container_id: str, session: int, restart: int = 0) -> None:
         """Note that an end is in the journal, and tell the executor if it is connected."""
@@ -330,6 +343,8 @@ class ExecutorServer:
         if message.listen_port:
             self._to.address(container_id, address)
         link.send(self._welcome)
+        if self._tokens is not None:
+            link.send(self._tokens)  # before any command: a program starts with them
         self._report(container_id, message)
         if ended is not None and self._links.get(container_id) is link:
             self._ended(container_id, ended)
@@ -366,3 +381,13 @@ class ExecutorServer:
     def _ping_later(self) -> None:
         pause = max(0.05, self._liveness.silence_s / 4)
         self._pinger = self._reactor.call_later(pause, self._ping)
+
+
+def distribute_tokens(content: bytes, pool: ContainerPool, executors: ExecutorServer) -> None:
+    """Replace the job's tokens by fresh ones, wherever the job has them. On the reactor's thread.
+
+    ``content`` is a file of Hadoop credentials, as a fetch gives it. The pool comes first: a
+    container that is launched in between has the fresh ones already. It takes them for its
+    launches, its calls, and the master's own files (journal, history, leases of the store).
+    """
+    executors.send_tokens(pool.renew_tokens(content))

@@ -70,7 +70,7 @@ class UserClient:
 
     def __init__(self, conf: SiteConfiguration, identity: ClusterIdentity) -> None:
         self._conf = conf
-        self._identity = identity
+        self._identity = self._opened_as = identity
         self._client: Optional[RmClient] = None
 
     def nodes(self) -> Sequence[NodeReport]:
@@ -85,12 +85,21 @@ class UserClient:
         """Kill an application that no attempt can be a master of."""
         self._opened().kill(application, application_state.CANNOT_START + why, within_s=KILL_S)
 
+    def renew(self, identity: ClusterIdentity) -> None:
+        """Use this identity from the next call on. Any thread."""
+        self._identity = identity
+
     def close(self) -> None:
         """Close the connection."""
         if self._client is not None:
             self._client.close()
 
     def _opened(self) -> RmClient:
+        identity = self._identity
+        if self._client is not None and self._opened_as is not identity:
+            self._client.close()
+            self._client = None
         if self._client is None:
-            self._client = RmClient.open(self._conf, identity=self._identity, limits=LIMITS)
+            self._opened_as = identity
+            self._client = RmClient.open(self._conf, identity=identity, limits=LIMITS)
         return self._client

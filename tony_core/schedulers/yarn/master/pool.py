@@ -21,8 +21,9 @@ import time
 from typing import Callable, List, Optional, Sequence
 
 from tony_core.exit_causes import ExitCause
+from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import AttemptNotFound, HadoopError, InvalidToken
-from tony_core.hadoop.tokens import Token
+from tony_core.hadoop.tokens import AM_RM, Token
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.node_manager import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.records import AppReport, Container, ContainerStatus
@@ -69,6 +70,7 @@ class YarnPool(container_pool.ContainerPool):
         superseded: Callable[[str], object] = exit_superseded,
         log: Callable[[str], None] = lambda text: None,
         closing: Callable[[], None] = lambda: None,
+        renew: Callable[[Credentials], object] = lambda tokens: None,
     ) -> None:
         self._rm = rm
         self._heartbeat = Heartbeat(rm, application.attempt, self, report, log)
@@ -80,6 +82,7 @@ class YarnPool(container_pool.ContainerPool):
         self._tokens = tokens or NodeTokens()
         self._launcher = ContainerLauncher(self._tokens, self, open_node)
         self._closing = closing
+        self._renew = renew
         self._superseded = superseded
         self._log = log
         self._containers = Containers(application.attempt.number)
@@ -186,6 +189,14 @@ class YarnPool(container_pool.ContainerPool):
             if now >= self._ends_expected_until:
                 self._wake()
             self._ends_expected_until = now + EXPECT_ENDS_S
+
+    def renew_tokens(self, content: bytes) -> bytes:
+        fresh = Credentials.decode(content).without(AM_RM)
+        with self._changed:
+            held = self._contexts.credentials.with_renewed(fresh)
+            self._contexts = self._contexts._replace(credentials=held)
+        self._renew(held)
+        return Credentials(held.tokens).encode()
 
     def report(self, progress: float, tracking_url: str) -> None:
         with self._changed:

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from functools import partial
-from typing import Any, Dict, List, Mapping, MutableMapping, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, MutableMapping, Tuple
 
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.files.location import join
@@ -33,6 +33,9 @@ from tony_core.schedulers.yarn.master.pool import YarnPool
 from tony_core.schedulers.yarn.master.webproxy import web_proxy
 from tony_core.schedulers.yarn.node import start
 
+if TYPE_CHECKING:
+    from tony_core.files.hdfs import WebHdfsFileSystem
+
 JOB_FOLDER = "tony-job"
 
 
@@ -44,9 +47,9 @@ def open_master(arguments: Any) -> Tuple[container_pool.MasterContext, YarnPool]
         raise port.SchedulerError("this container's credentials hold no token of a master")
     sent = job_credentials.read_master_credentials(credentials.secrets)
     folder = write_job_folder(sent, os.path.abspath(JOB_FOLDER))
-    register_hdfs(sent, credentials)
+    files = register_hdfs(sent, credentials)
     give_programs_their_tokens(os.environ)
-    return create_master(sent, credentials, token, os.environ, folder)
+    return create_master(sent, credentials, token, os.environ, folder, files.renew_tokens)
 
 
 def give_programs_their_tokens(env: MutableMapping[str, str]) -> None:
@@ -64,8 +67,12 @@ def create_master(
     token: Token,
     env: Mapping[str, str],
     folder: str,
+    renew_files: Callable[[Credentials], object] = lambda tokens: None,
 ) -> Tuple[container_pool.MasterContext, YarnPool]:
-    """Context and pool from a container's credentials, environment and folder."""
+    """Context and pool from a container's credentials, environment and folder.
+
+    ``renew_files`` gives fresh tokens to the file systems of this process.
+    """
     attempt = attempt_of(token)
     if attempt is None:
         raise port.SchedulerError("the token of this container is no master's")
@@ -119,7 +126,14 @@ def create_master(
         modify_acl=job.yarn.modify_acl or "",
     )
     identity = container_identity(conf, sent.user, credentials)
-    return context, connect_pool(conf, application, job, contexts, token, identity)
+    program_tokens = env.get(start.TOKEN_FILE_VARIABLE, "")
+
+    def renew(tokens: Credentials) -> None:
+        renew_files(tokens)
+        if program_tokens:  # of tony.am.command
+            tokens.write(program_tokens)
+
+    return context, connect_pool(conf, application, job, contexts, token, identity, renew)
 
 
 def master_lost_s(conf: SiteConfiguration) -> float:
@@ -142,12 +156,18 @@ def connect_pool(
     contexts: LaunchContexts,
     token: Token,
     identity: ClusterIdentity,
+    renew: Callable[[Credentials], object] = lambda tokens: None,
     **more: Any,
 ) -> YarnPool:
     """A pool for the ResourceManager of a site; connects later."""
     allowed = endpoints.allowed_protections(conf)
     client = UserClient(conf, identity)
     tokens = NodeTokens()
+
+    def renew_all(fresh: Credentials) -> None:
+        client.renew(identity._replace(tokens=fresh))
+        renew(fresh)
+
     return YarnPool(
         RmMaster.open(endpoints.rm_scheduler(conf), token, allowed=allowed),
         application,
@@ -160,6 +180,7 @@ def connect_pool(
         end=lambda why: client.fail(application.attempt.application, why),
         log=log,
         closing=client.close,
+        renew=renew_all,
         **more,
     )
 
@@ -179,7 +200,9 @@ def write_job_folder(sent: job_credentials.MasterCredentials, folder: str) -> st
     return folder
 
 
-def register_hdfs(sent: job_credentials.MasterCredentials, credentials: Credentials) -> None:
+def register_hdfs(
+    sent: job_credentials.MasterCredentials, credentials: Credentials
+) -> WebHdfsFileSystem:
     """Register HDFS by the properties and tokens that the client sent."""
     from tony_core.files.hdfs import WebHdfsFileSystem
 
@@ -187,6 +210,7 @@ def register_hdfs(sent: job_credentials.MasterCredentials, credentials: Credenti
     files = WebHdfsFileSystem(conf, container_identity(conf, sent.user, credentials))
     for scheme in ("hdfs", "webhdfs", "swebhdfs"):
         register(scheme, lambda: files)
+    return files
 
 
 def _runtime_name(sent: job_credentials.MasterCredentials) -> str:

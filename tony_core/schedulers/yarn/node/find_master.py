@@ -19,10 +19,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
-from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.credentials import LOCATION, Credentials
 from tony_core.hadoop.identity import container_identity
 from tony_core.schedulers.yarn import job_credentials
-from tony_core.schedulers.yarn.node.start import MASTER_FILE
+from tony_core.schedulers.yarn.node.start import MASTER_FILE, TOKEN_FILE_VARIABLE
 
 if TYPE_CHECKING:
     from tony_core.files.port import FileSystem
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write("usage: yarn-find-master\n")
         return USAGE
     try:
-        held = Credentials.of_container(os.environ)
+        held = read_credentials(os.environ)
         credentials = job_credentials.read_executor_credentials(held.secrets)
         files = open_files(credentials.site, credentials.user, held)
     except (OSError, ValueError) as error:
@@ -55,6 +55,15 @@ def main(argv: Sequence[str]) -> int:
         code = copy_master_address(files, credentials.state_dir, target)
     # The address may be that of the lost master, and this verb starts none itself.
     return NOT_YET if code == FOUND else code
+
+
+def read_credentials(env: Mapping[str, str]) -> Credentials:
+    """The container's secrets, with the newest tokens: a master may have sent fresh ones."""
+    held = Credentials.of_container(env)
+    path = env.get(TOKEN_FILE_VARIABLE)
+    if not path:
+        return held
+    return held.with_renewed(Credentials.of_container({LOCATION: path}))
 
 
 def open_files(site: Mapping[str, str], user: str, held: Credentials) -> FileSystem:
