@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Type, TypeVar
 
 from tests.protocol.ends import master_end
-from tony_core.protocol.job_secret import executor_key
+from tony_core.protocol.job_secret import executor_key, transport_factory, unpack_secret
 from tony_core.protocol.link import Link, dial, listen
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -75,6 +75,8 @@ class Master:
     def __init__(self, attempt: int = 1, secret: bytes = SECRET, **welcome: Any) -> None:
         self.reactor = Reactor()
         self.secret = secret
+        self._key = unpack_secret(secret)
+        self._make_transport = transport_factory(self._key, master=True)
         self.attempt = attempt
         self.welcome: Dict[str, Any] = {
             "heartbeat_s": 0.2,
@@ -99,8 +101,8 @@ class Master:
         self.links.append(
             Link(
                 self.reactor,
-                sock,
-                master_end(self.secret, dialler),
+                self._make_transport(sock),
+                master_end(self._key.secret, dialler, binding=self._key.fingerprint),
                 self._received,
                 lambda _, reason: self.closed.append(reason),
             )

@@ -26,6 +26,8 @@ class FakeHdfs:
         self.changed: Dict[str, int] = {"/": 1}
         self.calls: List[str] = []
         self.active = 0
+        self.token: Optional[str] = None  # the only one that is accepted
+        self.refused: List[str] = []  # operations, for their token
         self.lock = threading.RLock()
         self.trouble: Callable[[str, str], Any] = lambda op, path: None
         self.servers = [self._serve(number) for number in range(namenodes)]
@@ -82,6 +84,12 @@ class FakeHdfs:
         op = ("DATA-" if "data" in query else "") + query["op"]
         code, headers, answer = 200, {}, b""
         try:
+            alive = self.token is None or query.get("delegation") == self.token
+            if alive:
+                pass
+            elif op.startswith("DATA-") or number == self.active:
+                self.refused.append(op)
+                raise Refuse("InvalidToken", "token (token for ann: ...) is expired")
             if op.startswith("DATA-"):
                 drop = self.trouble(op, path)
             else:
@@ -110,6 +118,8 @@ class FakeHdfs:
             if op == "OPEN":
                 self._status(path)
             here = f"{self.urls[self.active]}/webhdfs/v1{quote(path)}?data=1&op={op}"
+            if "delegation" in query:  # a NameNode passes on what the caller has sent
+                here += f"&delegation={query['delegation']}"
             return 307, {"Location": f"{here}&offset={query.get('offset', '0')}"}, b""
         if op == "DATA-OPEN":
             return 200, {}, (self.files[path] or b"")[int(query["offset"]) :]

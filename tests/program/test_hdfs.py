@@ -9,7 +9,7 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, Iterator, List, Optional
 
 import pytest
 
@@ -463,3 +463,128 @@ def test_the_sites_authorities_are_trusted(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(HDFS_VARIABLE, hdfs_environment(SiteConfiguration.of(conf), "ann"))
     service = tony_hdfs.connect("hdfs:///x")[0].service
     assert (service.tls, service.authorities) == (True, "-----BEGIN CERTIFICATE-----")
+
+
+class TestFreshTokens:
+    """The token file is replaced while a program works: the master has fetched tokens."""
+
+    @pytest.fixture
+    def held(
+        self, hdfs: FakeHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Callable[[str], str]:
+        """Replaces the token, and returns how WebHDFS names it."""
+        site = {**json.loads(hdfs.environment()), "tokens": {"ns": "ha-hdfs:ns"}}
+        monkeypatch.setenv(HDFS_VARIABLE, json.dumps(site))
+        monkeypatch.setenv("HADOOP_TOKEN_FILE_LOCATION", str(tmp_path / "tokens"))
+
+        def replace(name: str) -> str:
+            token = Token(name.encode(), b"password", "HDFS_DELEGATION_TOKEN", "ha-hdfs:ns")
+            Credentials({"t": token}).write(str(tmp_path / "tokens"))
+            return url_string(token)
+
+        hdfs.token = replace("first")
+        return replace
+
+    def test_the_next_call_has_it(self, hdfs: FakeHdfs, held: Callable[[str], str]) -> None:
+        saved = tony.checkpoints("hdfs:///c")
+        saved.save(1, b"one")
+        hdfs.token = held("second")
+        saved.save(2, b"two")
+        assert saved.steps() == [1, 2] and hdfs.refused == []
+
+    @pytest.mark.parametrize("operation", ["CREATE", "DATA-CREATE", "RENAME"])
+    def test_in_the_middle_of_a_checkpoint(
+        self, operation: str, hdfs: FakeHdfs, held: Callable[[str], str]
+    ) -> None:
+        saved = tony.checkpoints("hdfs:///c")
+
+        def trouble(op: str, path: str) -> None:
+            if op == operation and not hdfs.refused:
+                hdfs.token = held("second")
+                hdfs.refused.append(op)
+                raise Refuse("InvalidToken", "token is expired")
+
+        hdfs.trouble = trouble
+        saved.save(1, b"one")
+        assert hdfs.files["/c/step-0000000001"] == b"one"
+        assert hdfs.refused == [operation]
+        assert not [name for name in hdfs.names("/c/") if "making" in name]
+
+    def test_in_the_middle_of_a_download(self, hdfs: FakeHdfs, held: Callable[[str], str]) -> None:
+        hdfs.put("/data", b"x" * 3_000_000)
+
+        def trouble(op: str, path: str) -> Optional[str]:
+            if op == "DATA-OPEN" and not hdfs.refused:
+                hdfs.refused.append(op)
+                hdfs.token = held("second")
+                return "half"
+            return None
+
+        hdfs.trouble = trouble
+        local = tony.dataset("hdfs:///data")
+        assert Path(local).read_bytes() == b"x" * 3_000_000
+
+    def test_a_call_that_was_retried_until_its_token_was_dead(
+        self, hdfs: FakeHdfs, held: Callable[[str], str]
+    ) -> None:
+        """The fail-over of the NameNodes lasts past the token's end."""
+        hdfs.put("/c/step-0000000001", b"one")
+        saved = tony.checkpoints("hdfs:///c")
+        waits: List[str] = []
+
+        def trouble(op: str, path: str) -> None:
+            waits.append(op)
+            if len(waits) < 3:
+                raise Refuse("RetriableException", "not yet")
+            if len(waits) == 3:
+                hdfs.token = held("second")
+                raise Refuse("InvalidToken", "token is expired")
+
+        hdfs.trouble = trouble
+        assert saved.steps() == [1]
+
+    @pytest.mark.parametrize("operation", ["CREATE", "DATA-CREATE"])
+    def test_a_dead_token_without_another_is_an_error_at_once(
+        self, operation: str, hdfs: FakeHdfs, held: Callable[[str], str]
+    ) -> None:
+        saved = tony.checkpoints("hdfs:///c")
+
+        def trouble(op: str, path: str) -> None:
+            if op == operation:
+                hdfs.refused.append(op)
+                raise Refuse("InvalidToken", "token is expired")
+
+        hdfs.trouble = trouble
+        with pytest.raises(PermissionError, match="has expired"):
+            saved.save(1, b"one")
+        assert hdfs.refused == [operation]
+
+    def test_a_new_token_that_is_dead_too_is_tried_once(
+        self, hdfs: FakeHdfs, held: Callable[[str], str]
+    ) -> None:
+        names = iter("abcdefgh")
+        saved = tony.checkpoints("hdfs:///c")
+
+        def trouble(op: str, path: str) -> None:
+            held(next(names))
+            raise Refuse("InvalidToken", "token is expired")
+
+        hdfs.token = None
+        hdfs.trouble = trouble
+        with pytest.raises(PermissionError, match="has expired"):
+            saved.steps()
+        assert next(names) == "c"
+
+    @pytest.mark.parametrize("content", [None, b"HDTX", Credentials().encode()])
+    def test_a_file_without_a_token_leaves_the_known_one(
+        self, content: Optional[bytes], hdfs: FakeHdfs, held: Callable[[str], str], tmp_path: Path
+    ) -> None:
+        saved = tony.checkpoints("hdfs:///c")
+        if content is None:
+            (tmp_path / "tokens").unlink()
+        else:
+            (tmp_path / "tokens").write_bytes(content)
+        saved.save(1, b"one")
+        hdfs.token = held("second")
+        saved.save(2, b"two")
+        assert saved.steps() == [1, 2] and hdfs.refused == []
