@@ -112,12 +112,34 @@ def test_a_fetch_without_an_answer_is_given_up_and_a_late_answer_still_counts() 
     assert (machine.next_deadline() or 0) > WEEK
 
 
-def test_tokens_that_end_no_later_are_a_failure() -> None:
+def test_fresh_tokens_that_have_ended_are_a_failure() -> None:
     machine = TokenLifetime(can_fetch=True)
     machine.handle(Started(0, 1000), 0)
     machine.handle(Tick(), 750)
-    (warning,) = machine.handle(Fetched(1000), 751)
-    assert isinstance(warning, Warn) and "do not live longer" in warning.text
+    (warning,) = machine.handle(Fetched(751), 751)
+    assert isinstance(warning, Warn) and "have ended already" in warning.text
+
+
+def test_fresh_tokens_last_as_long_as_no_server_renews_them() -> None:
+    """The ResourceManager renews the first ones for a week, and the others not at all."""
+    machine = TokenLifetime(can_fetch=True)
+    machine.handle(Started(0, WEEK), 0)
+    at = 0.75 * WEEK
+    assert machine.handle(Tick(), at) == [Fetch()]
+    assert machine.handle(Fetched(at + DAY), at) == []
+    assert machine.next_deadline() == at + 0.75 * DAY
+
+
+def test_tokens_that_were_renewed_restart_no_gang() -> None:
+    machine = TokenLifetime(can_fetch=True, restarts_gang=True)
+    machine.handle(Started(0, 1000), 0)
+    machine.handle(Tick(), 750)
+    assert len(machine.handle(Fetched(1750), 750)) == 1
+    machine.handle(Tick(), 1500)
+    assert machine.handle(Fetched(2500, renewed=True), 1500) == []
+    assert machine.next_deadline() == 2250
+    machine.handle(Tick(), 2250)
+    assert len(machine.handle(Fetched(3250), 2250)) == 1
 
 
 def test_a_next_master_whose_first_tokens_have_ended_fetches_at_once() -> None:

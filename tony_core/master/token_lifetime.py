@@ -34,11 +34,14 @@ command           the shell's part
 Without a keytab (``can_fetch`` false): one warning, an hour before the tokens end (a tenth of
 a short lifetime), and the end of the job a minute before (a twentieth of a short one).
 
-With a keytab: a fetch at three quarters of the lifetime. Each one that fails is a warning, and is
+With a keytab: a fetch at three quarters of the lifetime. The ResourceManager renews the first
+tokens only, so fresh ones may end before these would have: they last until they are to be renewed,
+by the next fetch (a day, where the first last a week). Each fetch that fails is a warning, and is
 repeated after a pause that grows. Where none succeeds, the job is warned and ended as above. A
 master that starts with tokens that have ended already (it follows one that fetched others) fetches
 at once, and has :data:`GRACE_S` for it. With ``restarts_gang`` the programs start anew after each
-fetch, since some (libhdfs, children in Java) read their tokens only once.
+fetch that gave others than before, since some (libhdfs, children in Java) read their tokens only
+once.
 """
 
 from __future__ import annotations
@@ -70,6 +73,7 @@ class Fetched(NamedTuple):
     """Fresh tokens are here; the first of them to end ends at this time of the master's clock."""
 
     ends: float
+    renewed: bool = False  # they are those of the fetch before, which now end later
 
 
 class FetchFailed(NamedTuple):
@@ -113,7 +117,6 @@ class TokenLifetime:
         self._can_fetch = can_fetch
         self._restarts_gang = restarts_gang
         self._lifetime = 0.0
-        self._ends = 0.0
         self._warn_at: Optional[float] = None
         self._end_at: Optional[float] = None
         self._fetch_at: Optional[float] = None
@@ -134,7 +137,7 @@ class TokenLifetime:
         if self._end_at is None:
             return []  # not started, or ended
         if isinstance(event, Fetched):
-            return self._note_fetched(event.ends, now) + self._take_due(now)
+            return self._note_fetched(event, now) + self._take_due(now)
         if isinstance(event, FetchFailed):
             return self._note_failure(event.reason, now) + self._take_due(now)
         return self._take_due(now)
@@ -146,19 +149,18 @@ class TokenLifetime:
 
     def _set_times(self, issued: float, ends: float) -> None:
         self._lifetime = max(0.0, ends - issued)
-        self._ends = ends
         self._warn_at = ends - warning_s(self._lifetime)
         self._end_at = ends - end_margin_s(self._lifetime)
         self._fetch_at = issued + 0.75 * self._lifetime if self._can_fetch else None
         self._failures = 0
         self._last_reason = ""
 
-    def _note_fetched(self, ends: float, now: float) -> List[Command]:
-        if ends - end_margin_s(ends - now) <= now or ends <= self._ends:
-            return self._note_failure("the fresh tokens do not live longer than the old", now)
+    def _note_fetched(self, event: Fetched, now: float) -> List[Command]:
+        if event.ends - end_margin_s(event.ends - now) <= now:
+            return self._note_failure("the fresh tokens have ended already", now)
         self._answer_by = None
-        self._set_times(now, ends)
-        if not self._restarts_gang:
+        self._set_times(now, event.ends)
+        if not self._restarts_gang or event.renewed:
             return []
         return [RestartGang("the job has fresh tokens (tony.kerberos.refresh=restart)")]
 
