@@ -6,10 +6,11 @@ message shows either. The kind says what the token is for.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Iterable, NamedTuple, Optional
 
 from tony_core.files.webhdfs.token_file import AM_RM as AM_RM
 from tony_core.files.webhdfs.token_file import HDFS_DELEGATION as HDFS_DELEGATION
+from tony_core.files.webhdfs.token_file import read_vint
 from tony_core.hadoop.rpc import messages
 from tony_core.hadoop.yarn.ids import AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.messages import yarn
@@ -45,6 +46,39 @@ class Token(NamedTuple):
             kind=self.kind,
             service=self.service,
         )
+
+
+class Lifetime(NamedTuple):
+    """When a token was issued, and until when servers renew it, in seconds since the epoch."""
+
+    issued_s: float
+    ends_s: float
+
+
+def lifetime_of(token: Token) -> Optional[Lifetime]:
+    """The lifetime that a delegation token's identifier states; None for tokens of other kinds."""
+    try:
+        if token.kind == RM_DELEGATION:
+            found = yarn.YARNDelegationTokenIdentifier.decode(token.identifier)
+            issued, ends = found.issue_date, found.max_date
+        elif token.kind == HDFS_DELEGATION:
+            at = 1  # after the version: owner, renewer, real user, then the dates
+            for _ in range(3):
+                size, at = read_vint(token.identifier, at)
+                at += max(0, size)
+            issued, at = read_vint(token.identifier, at)
+            ends, at = read_vint(token.identifier, at)
+        else:
+            return None
+    except ValueError:
+        return None  # of another version
+    return Lifetime(issued / 1000, ends / 1000) if 0 < issued < ends else None
+
+
+def shortest_lifetime(tokens: Iterable[Token]) -> Optional[Lifetime]:
+    """The lifetime of the token that ends first; None without a delegation token."""
+    found = [one for one in map(lifetime_of, tokens) if one is not None]
+    return min(found, key=lambda one: one.ends_s, default=None)
 
 
 class ContainerClaim(NamedTuple):
