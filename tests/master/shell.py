@@ -104,7 +104,8 @@ class ScriptedPool(ContainerPool):
             for item in self.previous:
                 self.roles[item.id] = item.role
             sink(PreviousContainers(tuple(self.previous)))
-        return PoolInfo("app_1", attempt, "tester", "default", settle_s=0.05)
+        more = {name: value for name, value in self._info.items() if name != "attempt"}
+        return PoolInfo("app_1", attempt, "tester", "default", settle_s=0.05, **more)
 
     def request(self, requests: Sequence[ContainerRequest], gang: bool) -> None:
         for wanted in requests:

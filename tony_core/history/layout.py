@@ -56,6 +56,7 @@ class StoryKind(str, Enum):
     NODE_FORGIVEN = "node-forgiven"
 
     # the master's own trouble
+    TOKENS = "tokens"  # they end, or no fresh ones come
     JOURNAL = "journal"
     HISTORY = "history"
     FAULT = "fault"

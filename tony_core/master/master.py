@@ -11,7 +11,7 @@ for its turn (:meth:`Master.feed`), so the machine never sees itself half-way; b
 the journal is being written elsewhere (:mod:`tony_core.master.state.journal_gate`).
 
 One timer is armed for the earliest of all deadlines: the machine's, the heartbeats', the
-client's lease, the history's flush, the journal's.
+client's lease, the tokens' end, the history's flush, the journal's.
 
 Nothing here decides about the job. What may go wrong outside (a connection, a slow file
 system) is answered in the parts; what goes wrong in here is a bug, leaves :meth:`run`, and
@@ -34,7 +34,7 @@ from tony_core.master.client_lease import Lease
 from tony_core.master.executors.framework_services import FrameworkServices
 from tony_core.master.executors.liveness import Liveness
 from tony_core.master.executors.reconnect import Reconnector
-from tony_core.master.executors.server import ExecutorServer
+from tony_core.master.executors.server import ExecutorServer, distribute_tokens
 from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.executors.telemetry import Telemetry
 from tony_core.master.masking import Masker
@@ -47,6 +47,7 @@ from tony_core.master.state.finalize import Finalizer, finish_application
 from tony_core.master.state.journal import Journal, write_master_file
 from tony_core.master.state.journal_gate import JournalGate
 from tony_core.master.state.previous_attempt import read_previous_attempt
+from tony_core.master.token_watch import TokenWatch
 from tony_core.master.web.status_site import StatusSite
 from tony_core.protocol.messages import Ended, Running, Shutdown, Stop
 from tony_core.protocol.reactor import Reactor, Timer
@@ -146,6 +147,14 @@ class Master:
             self.reactor, context, pool, self._journal, self._history,
             self._publisher, self._story, self._page, self._server, self.log,
         )  # fmt: skip
+        self._token_watch = TokenWatch(
+            self.reactor, pool, False,
+            lambda content: distribute_tokens(content, pool, self._executors),
+            lambda text: self.warn(StoryKind.TOKENS, text),
+            lambda reason: self.feed(e.GangRestartRequested(reason)),
+            lambda reason: self.feed(e.TokensExpiring(reason)),
+            self._arm,
+        )  # fmt: skip
         self._machine: SessionMachine  # made by _register
         self._performers: Dict[Type[Any], Callable[[Any], object]] = {
             c.RunPreprocess: self._run_preprocess,
@@ -222,6 +231,8 @@ class Master:
         else:
             self.feed(e.Begin())
             self._publisher.summarise()
+        if self.info is not None:
+            self._token_watch.begin(self.info)
 
     def _inherited(self, containers: Tuple[Container, ...]) -> None:
         """Take over the previous attempt's containers: from the pool, or none after a timeout."""
@@ -292,6 +303,7 @@ class Master:
             self.liveness.next_deadline(),
             self._lease.next_deadline(),
             self._history.next_deadline(),
+            self._token_watch.next_deadline(),
             self.reactor.now() + self._journal.address_delay_s if self._journal.dirty else None,
         ]
         known = [deadline for deadline in at if deadline is not None]
@@ -312,6 +324,7 @@ class Master:
         reason = self._lease.check(now)
         if reason is not None:
             self.kill(reason, by_user=False)
+        self._token_watch.check(now)
         flush = self._history.next_deadline()
         if flush is not None and flush <= now:
             self._history.flush()
@@ -413,6 +426,7 @@ class Master:
             timer.cancel()
         if self._preprocess is not None:
             self._preprocess.end()
+        self._token_watch.close()
         self._reconnector.stop()
         self._pool_events.close()
         self._services.close_all()

@@ -142,6 +142,13 @@ PoolEvent = Union[
 ]
 
 
+class TokenDates(NamedTuple):
+    """When a job's tokens were issued, and when the first of them ends (seconds, epoch)."""
+
+    issued: float
+    ends: float
+
+
 class PoolInfo(NamedTuple):
     """The scheduler's answer to the master's registration."""
 
@@ -154,6 +161,19 @@ class PoolInfo(NamedTuple):
     settle_s: float = 3.0  # how long a session settles after its first failure
     can_restart_master: bool = True  # whether another attempt follows if this one dies
     ends_containers_at_finish: bool = False  # those that are left when finish() is called
+    tokens: Optional[TokenDates] = None  # of the tokens that this master has; None without any
+    fetches_tokens: bool = False  # whether fetch_tokens() can give fresh ones
+
+
+class FreshTokens(NamedTuple):
+    """The answer to a fetch of fresh tokens."""
+
+    content: bytes  # a file of Hadoop credentials
+    ends: float  # when the first of them expires, in seconds since the epoch
+    renewed: bool = False  # they are those of the fetch before, which expire later now
+
+    def __repr__(self) -> str:  # without the tokens
+        return f"FreshTokens(ends={self.ends!r})"
 
 
 class ContainerPool(ABC):
@@ -187,6 +207,14 @@ class ContainerPool(ABC):
 
         ``content`` is a file of Hadoop credentials; tokens that it lacks stay as they are. Returns
         the content of a program's token file. Only a scheduler that gave tokens takes others.
+        """
+        raise SchedulerError("this scheduler gives its containers no tokens")
+
+    def fetch_tokens(self) -> FreshTokens:
+        """Fetch fresh tokens of the user, by the keytab that the job shipped.
+
+        It takes up to two minutes: call it on a thread of its own. Nothing uses them before
+        :meth:`renew_tokens`. A :class:`SchedulerError` says in one sentence why there are none.
         """
         raise SchedulerError("this scheduler gives its containers no tokens")
 

@@ -23,7 +23,7 @@ from typing import Callable, List, Optional, Sequence
 from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import AttemptNotFound, HadoopError, InvalidToken
-from tony_core.hadoop.tokens import AM_RM, Token
+from tony_core.hadoop.tokens import AM_RM, Token, shortest_lifetime
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.node_manager import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.records import AppReport, Container, ContainerStatus
@@ -124,6 +124,7 @@ class YarnPool(container_pool.ContainerPool):
             settle_s=SETTLE_S,
             can_restart_master=number < self._application.max_attempts,
             ends_containers_at_finish=True,
+            tokens=self._token_dates(),
         )
         self._thread = threading.Thread(
             target=self._run_heartbeat, name="yarn-heartbeat", daemon=True
@@ -197,6 +198,10 @@ class YarnPool(container_pool.ContainerPool):
             self._contexts = self._contexts._replace(credentials=held)
         self._renew(held)
         return Credentials(held.tokens).encode()
+
+    def _token_dates(self) -> Optional[container_pool.TokenDates]:
+        found = shortest_lifetime(self._contexts.credentials.tokens.values())
+        return None if found is None else container_pool.TokenDates(found.issued_s, found.ends_s)
 
     def report(self, progress: float, tracking_url: str) -> None:
         with self._changed:

@@ -1,0 +1,119 @@
+"""The shell of :mod:`tony_core.master.token_lifetime`: performs its commands in a master.
+
+A fetch blocks, so each has a thread of its own. Its answer comes back to the reactor's thread,
+where the tokens are distributed before the machine hears of them: what it orders then needs them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, Optional
+
+from tony_core.master import token_lifetime
+from tony_core.master.token_lifetime import TokenLifetime
+from tony_core.protocol.reactor import Reactor
+from tony_core.schedulers.container_pool import ContainerPool, FreshTokens, PoolInfo
+from tony_core.schedulers.port import SchedulerError
+
+
+class TokenWatch:
+    """Watches the end of a job's tokens.
+
+    :param distribute: replaces the tokens everywhere, by the content of a fetch.
+    :param changed: called when :meth:`next_deadline` may have changed.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        pool: ContainerPool,
+        restarts_gang: bool,
+        distribute: Callable[[bytes], None],
+        warn: Callable[[str], None],
+        restart_gang: Callable[[str], None],
+        end_job: Callable[[str], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._reactor = reactor
+        self._pool = pool
+        self._restarts_gang = restarts_gang
+        self._distribute = distribute
+        self._warn = warn
+        self._restart_gang = restart_gang
+        self._end_job = end_job
+        self._changed = changed
+        self._machine: Optional[TokenLifetime] = None
+        self._newest = 0  # fetches begun; the answer to an older one is too late
+
+    def begin(self, info: PoolInfo) -> None:
+        """Start with the tokens that the scheduler gave; without any, there is nothing to watch."""
+        if info.tokens is None:
+            return
+        self._machine = TokenLifetime(info.fetches_tokens, self._restarts_gang)
+        issued, ends = (self._to_clock(date) for date in info.tokens)
+        self._feed(token_lifetime.Started(issued, ends))
+
+    def close(self) -> None:
+        """Decide nothing any more."""
+        self._machine = None
+
+    def next_deadline(self) -> Optional[float]:
+        """When :meth:`check` is due."""
+        return None if self._machine is None else self._machine.next_deadline()
+
+    def check(self, now: float) -> None:
+        """Perform what is due."""
+        deadline = self.next_deadline()
+        if deadline is not None and deadline <= now:
+            self._feed(token_lifetime.Tick())
+
+    def _to_clock(self, date: float) -> float:
+        """The reactor's clock at a date in seconds since the epoch."""
+        return self._reactor.now() + date - time.time()
+
+    def _feed(self, event: token_lifetime.Event) -> None:
+        if self._machine is None:
+            return
+        for command in self._machine.handle(event, self._reactor.now()):
+            if isinstance(command, token_lifetime.Fetch):
+                self._start_fetch()
+            elif isinstance(command, token_lifetime.Warn):
+                self._warn(command.text)
+            elif isinstance(command, token_lifetime.RestartGang):
+                self._restart_gang(command.reason)
+            else:
+                self._end_job(command.reason)
+        self._changed()
+
+    def _start_fetch(self) -> None:
+        self._newest += 1
+        threading.Thread(
+            target=self._fetch, args=(self._newest,), name="fetch-tokens", daemon=True
+        ).start()
+
+    def _fetch(self, number: int) -> None:
+        try:
+            fresh = self._pool.fetch_tokens()
+        except SchedulerError as error:
+            reason = str(error)
+            self._reactor.call_soon_threadsafe(self._note_failure, number, reason)
+        except Exception as error:  # a fault of ours: the next fetch may do better
+            reason = f"a fault of tony's own ({type(error).__name__}: {error})"
+            self._reactor.call_soon_threadsafe(self._note_failure, number, reason)
+        else:
+            self._reactor.call_soon_threadsafe(self._note_fetched, number, fresh)
+
+    def _note_failure(self, number: int, reason: str) -> None:
+        if number == self._newest:
+            self._feed(token_lifetime.FetchFailed(reason))
+
+    def _note_fetched(self, number: int, fresh: FreshTokens) -> None:
+        if number != self._newest or self._machine is None:
+            return
+        try:
+            self._distribute(fresh.content)
+        except Exception as error:
+            self._note_failure(number, f"they cannot be handed on ({error})")
+            return
+        self._feed(token_lifetime.Fetched(self._to_clock(fresh.ends), fresh.renewed))
