@@ -11,7 +11,7 @@ for its turn (:meth:`Master.feed`), so the machine never sees itself half-way; b
 the journal is being written elsewhere (:mod:`tony_core.master.state.journal_gate`).
 
 One timer is armed for the earliest of all deadlines: the machine's, the heartbeats', the
-client's lease, the tokens' end, the history's flush, the journal's.
+client's lease, the history's flush, the journal's.
 
 Nothing here decides about the job. What may go wrong outside (a connection, a slow file
 system) is answered in the parts; what goes wrong in here is a bug, leaves :meth:`run`, and
@@ -34,7 +34,7 @@ from tony_core.master.client_lease import Lease
 from tony_core.master.executors.framework_services import FrameworkServices
 from tony_core.master.executors.liveness import Liveness
 from tony_core.master.executors.reconnect import Reconnector
-from tony_core.master.executors.server import ExecutorServer, distribute_tokens
+from tony_core.master.executors.server import ExecutorServer
 from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.executors.telemetry import Telemetry
 from tony_core.master.masking import Masker
@@ -125,8 +125,7 @@ class Master:
             self._publisher, self._page, self._journal, self.feed, self._add_line,
             self._connection_lost,
         )  # fmt: skip
-        times = job.timeouts
-        self.liveness = Liveness(times.heartbeat_s, times.max_missed_heartbeats)
+        self.liveness = Liveness(job.timeouts.heartbeat_s, job.timeouts.max_missed_heartbeats)
         self._executors = ExecutorServer(
             self.reactor, context.secret, self.liveness, self._telemetry, self.log
         )
@@ -147,14 +146,7 @@ class Master:
             self.reactor, context, pool, self._journal, self._history,
             self._publisher, self._story, self._page, self._server, self.log,
         )  # fmt: skip
-        self._token_watch = TokenWatch(
-            self.reactor, pool, False,
-            lambda content: distribute_tokens(content, pool, self._executors),
-            lambda text: self.warn(StoryKind.TOKENS, text),
-            lambda reason: self.feed(e.GangRestartRequested(reason)),
-            lambda reason: self.feed(e.TokensExpiring(reason)),
-            self._arm,
-        )  # fmt: skip
+        self._token_watch = TokenWatch(self.reactor, pool, self._executors, self.feed, self.warn)
         self._machine: SessionMachine  # made by _register
         self._performers: Dict[Type[Any], Callable[[Any], object]] = {
             c.RunPreprocess: self._run_preprocess,
@@ -223,16 +215,12 @@ class Master:
         self.log(f"attempt {self._context.attempt} of {self._context.app_id}, tony {__version__}")
         self._journal.began(self._publisher.info.started)
         for text in self._previous.troubles:
-            self.log(text)
-            self._add_line(c.AddStoryLine(StoryKind.TAKEOVER, text, c.Level.WARNING))
+            self.warn(StoryKind.TAKEOVER, text)
         if self._context.attempt > 1:
             # The pool's first event has the containers of the previous attempt.
             self._inherit = self.reactor.call_later(INHERIT_S, self._inherited, ())
         else:
-            self.feed(e.Begin())
-            self._publisher.summarise()
-        if self.info is not None:
-            self._token_watch.begin(self.info)
+            self._begin_with(e.Begin())
 
     def _inherited(self, containers: Tuple[Container, ...]) -> None:
         """Take over the previous attempt's containers: from the pool, or none after a timeout."""
@@ -246,8 +234,12 @@ class Master:
             for item in containers
             if item.id in journal.executors
         }
-        self.feed(e.ContainersInherited(containers, journal.record))
+        self._begin_with(e.ContainersInherited(containers, journal.record))
         self._reconnector.call_all(addresses)
+
+    def _begin_with(self, event: e.Event) -> None:
+        self.feed(event)
+        self._token_watch.begin(self.info)
         self._publisher.summarise()
 
     # ------------------------------------------------------------------ the machine
@@ -303,7 +295,6 @@ class Master:
             self.liveness.next_deadline(),
             self._lease.next_deadline(),
             self._history.next_deadline(),
-            self._token_watch.next_deadline(),
             self.reactor.now() + self._journal.address_delay_s if self._journal.dirty else None,
         ]
         known = [deadline for deadline in at if deadline is not None]
@@ -324,7 +315,6 @@ class Master:
         reason = self._lease.check(now)
         if reason is not None:
             self.kill(reason, by_user=False)
-        self._token_watch.check(now)
         flush = self._history.next_deadline()
         if flush is not None and flush <= now:
             self._history.flush()
@@ -399,11 +389,8 @@ class Master:
         for each in starts:
             self._executors.send(each.container_id, each.start, {"shared": shared})
         for note in notes:
-            self._add_line(
-                c.AddStoryLine(
-                    StoryKind.ENVIRONMENT, note, c.Level.WARNING, session=command.session
-                )
-            )
+            level, session = c.Level.WARNING, command.session
+            self._add_line(c.AddStoryLine(StoryKind.ENVIRONMENT, note, level, session=session))
 
     def _write_journal(self, command: c.WriteJournal) -> None:
         # What the preprocess wrote goes to the tasks as it is; the rest is only ever shown.

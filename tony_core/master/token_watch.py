@@ -10,45 +10,48 @@ import threading
 import time
 from typing import Callable, Optional
 
+from tony_core.history.layout import StoryKind
 from tony_core.master import token_lifetime
+from tony_core.master.executors.server import ExecutorServer, distribute_tokens
+from tony_core.master.session.events import Event, GangRestartRequested, TokensExpiring
 from tony_core.master.token_lifetime import TokenLifetime
-from tony_core.protocol.reactor import Reactor
+from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers.container_pool import ContainerPool, FreshTokens, PoolInfo
 from tony_core.schedulers.port import SchedulerError
 
+LONGEST_PAUSE_S = 3600.0
+"""An earlier look than the machine needs does no harm; a wait of months no system call takes."""
+
 
 class TokenWatch:
-    """Watches the end of a job's tokens.
+    """Watches the end of a job's tokens, on the reactor's thread.
 
-    :param distribute: replaces the tokens everywhere, by the content of a fetch.
-    :param changed: called when :meth:`next_deadline` may have changed.
+    :param feed: takes events of the session machine.
+    :param warn: adds a warning to the job's story.
     """
 
     def __init__(
         self,
         reactor: Reactor,
         pool: ContainerPool,
-        restarts_gang: bool,
-        distribute: Callable[[bytes], None],
-        warn: Callable[[str], None],
-        restart_gang: Callable[[str], None],
-        end_job: Callable[[str], None],
-        changed: Callable[[], None],
+        executors: ExecutorServer,
+        feed: Callable[[Event], object],
+        warn: Callable[[StoryKind, str], object],
+        restarts_gang: bool = False,
     ) -> None:
         self._reactor = reactor
         self._pool = pool
-        self._restarts_gang = restarts_gang
-        self._distribute = distribute
+        self._executors = executors
+        self._feed_session = feed
         self._warn = warn
-        self._restart_gang = restart_gang
-        self._end_job = end_job
-        self._changed = changed
+        self._restarts_gang = restarts_gang
         self._machine: Optional[TokenLifetime] = None
+        self._timer: Optional[Timer] = None
         self._newest = 0  # fetches begun; the answer to an older one is too late
 
-    def begin(self, info: PoolInfo) -> None:
+    def begin(self, info: Optional[PoolInfo]) -> None:
         """Start with the tokens that the scheduler gave; without any, there is nothing to watch."""
-        if info.tokens is None:
+        if info is None or info.tokens is None:
             return
         self._machine = TokenLifetime(info.fetches_tokens, self._restarts_gang)
         issued, ends = (self._to_clock(date) for date in info.tokens)
@@ -57,16 +60,20 @@ class TokenWatch:
     def close(self) -> None:
         """Decide nothing any more."""
         self._machine = None
+        if self._timer is not None:
+            self._timer.cancel()
 
     def next_deadline(self) -> Optional[float]:
-        """When :meth:`check` is due."""
+        """When the machine decides next."""
         return None if self._machine is None else self._machine.next_deadline()
 
-    def check(self, now: float) -> None:
-        """Perform what is due."""
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         deadline = self.next_deadline()
-        if deadline is not None and deadline <= now:
-            self._feed(token_lifetime.Tick())
+        if deadline is not None:
+            pause = min(LONGEST_PAUSE_S, deadline - self._reactor.now())
+            self._timer = self._reactor.call_later(pause, self._feed, token_lifetime.Tick())
 
     def _to_clock(self, date: float) -> float:
         """The reactor's clock at a date in seconds since the epoch."""
@@ -79,12 +86,12 @@ class TokenWatch:
             if isinstance(command, token_lifetime.Fetch):
                 self._start_fetch()
             elif isinstance(command, token_lifetime.Warn):
-                self._warn(command.text)
+                self._warn(StoryKind.TOKENS, command.text)
             elif isinstance(command, token_lifetime.RestartGang):
-                self._restart_gang(command.reason)
+                self._feed_session(GangRestartRequested(command.reason))
             else:
-                self._end_job(command.reason)
-        self._changed()
+                self._feed_session(TokensExpiring(command.reason))
+        self._arm()
 
     def _start_fetch(self) -> None:
         self._newest += 1
@@ -112,7 +119,7 @@ class TokenWatch:
         if number != self._newest or self._machine is None:
             return
         try:
-            self._distribute(fresh.content)
+            distribute_tokens(fresh.content, self._pool, self._executors)
         except Exception as error:
             self._note_failure(number, f"they cannot be handed on ({error})")
             return
