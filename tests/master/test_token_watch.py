@@ -65,7 +65,7 @@ def test_without_tokens_there_is_no_end(tmp_path: Path) -> None:
 
 
 @needs_openssl
-def test_fresh_tokens_reach_the_executors_and_postpone_the_end(tmp_path: Path) -> None:
+def test_executors_get_fresh_tokens_and_the_job_goes_on(tmp_path: Path) -> None:
     answers = (SchedulerError("the KDC does not answer"), ValueError("?"), b"fresh")
     pool = Pool(20.0, *answers, issued_before_s=60.0)  # a fetch is due
     job = a_job(ONE, timeouts=Timeouts(heartbeat_s=1.0, max_missed_heartbeats=60, kill_grace_s=0.2))
