@@ -47,7 +47,7 @@ TOKEN_RENEW_S = 60
 TOKEN_LIFETIME_S = 150
 
 BRIEF_RENEW_S = 30
-BRIEF_LIFETIME_S = 45
+BRIEF_LIFETIME_S = 40
 
 _HTTP = f"HTTP/_HOST@{REALM}"
 
@@ -309,7 +309,7 @@ def _limit_tokens(plan: Plan, renew_s: int, lifetime_s: int) -> None:
 
 @feature("secure")
 def brief_tokens(plan: Plan) -> None:
-    """Delegation tokens are to be renewed within half a minute and end after three quarters."""
+    """Delegation tokens are to be renewed within half a minute and end after forty seconds."""
     _limit_tokens(plan, BRIEF_RENEW_S, BRIEF_LIFETIME_S)
 
 
