@@ -12,7 +12,7 @@ import pytest
 
 from tests.master.shell import SECRET, ScriptedPool, Shell, a_job, until
 from tony_core.client import tls_key_pair
-from tony_core.job.spec import Resources, Role, Timeouts
+from tony_core.job.spec import Hadoop, Resources, Role, Timeouts, TokenRefresh
 from tony_core.protocol.messages import Tokens
 from tony_core.schedulers.container_pool import FreshTokens, TokenDates
 from tony_core.schedulers.port import AppState, SchedulerError
@@ -96,3 +96,36 @@ def test_tokens_that_cannot_be_handed_on_count_as_none(tmp_path: Path) -> None:
         state, text = shell.join()
     assert state is AppState.FAILED
     assert "cannot be handed on" in text and "tony.task.tls" in text
+
+
+@needs_openssl
+def test_tokens_that_a_next_master_fetched_before_it_registered_reach_executors(
+    tmp_path: Path,
+) -> None:
+    pool = ScriptedPool(
+        tokens=TokenDates(time.time(), time.time() + 3600),
+        fetches_tokens=True,
+        fetched=FreshTokens(b"fresh", time.time() + 3600),
+        fetch_problem="node7: no KDC answers",
+    )
+    given: List[bytes] = []
+    pool.renew_tokens = lambda content: given.append(content) or b"program's"  # type: ignore
+    with Shell(tmp_path, a_job(ONE), pool, secret=tls_key_pair.with_tls(SECRET)) as shell:
+        (launch,) = shell.launched(1)
+        one = shell.executor(launch)
+        until(lambda: [m for m in list(one.received) if isinstance(m, Tokens)], "fresh tokens")
+        (warning,) = until(lambda: token_lines(shell), "the story")
+    assert given == [b"fresh"]
+    assert warning["text"] == "no login by the shipped keytab: node7: no KDC answers"
+
+
+@needs_openssl
+def test_programs_start_anew_where_the_job_wants_that(tmp_path: Path) -> None:
+    pool = Pool(20.0, b"fresh", issued_before_s=60.0)  # a fetch is due
+    job = a_job(ONE, hadoop=Hadoop(refresh=TokenRefresh.RESTART))
+    with Shell(tmp_path, job, pool, secret=tls_key_pair.with_tls(SECRET)) as shell:
+        (launch,) = shell.launched(1)
+        shell.executor(launch)
+        watch = shell.master._token_watch
+        until(lambda: (watch.next_deadline() or 0) > shell.master.reactor.now() + 1800, "the time")
+        assert watch._machine is not None and watch._machine._restarts_gang
