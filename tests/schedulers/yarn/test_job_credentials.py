@@ -134,11 +134,10 @@ def test_broken_credentials_never_do_worse_than_an_error(noise: bytes, cut: int)
             pass
 
 
-@fuzz(
-    data=mutations(
-        MASTER.encode(), EXECUTOR.encode(), SHIPPED.encode(), zlib.decompress(MASTER.encode())
-    )
-)
+PACKED = (MASTER.encode(), EXECUTOR.encode(), SHIPPED.encode())
+
+
+@fuzz(data=mutations(*PACKED, zlib.decompress(MASTER.encode())))
 def test_damaged_credentials_are_read_or_refused(data: bytes) -> None:
     for kind in (MasterCredentials, ExecutorCredentials, ShippedKeytab):
         for packed in (data, zlib.compress(data)):

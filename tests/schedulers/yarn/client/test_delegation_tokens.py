@@ -207,7 +207,7 @@ class TestLifetimeLimits:
         assert found is not None and "Submitted again by gateway" in found.text
         assert "(2 minutes)" in found.text and "keytab" not in found.text
 
-    def test_where_nothing_is_to_be_said(self) -> None:
+    def test_jobs_without_a_limit(self) -> None:
         assert self.limit(7 * self.DAY, by_login(), hadoop=Hadoop(ship_keytab=True)) is None
         hour = Timeouts(application_s=3600)
         assert self.limit(7 * self.DAY, by_login(), timeouts=hour) is None

@@ -150,7 +150,7 @@ class TestSecretsByHttp:
             assert server.requests
             rm.close()
 
-    def test_a_keytab_whatever_the_site_says(self, closed: Address) -> None:
+    def test_a_keytab_on_any_site(self, closed: Address) -> None:
         values = {
             "hadoop.security.authentication": "kerberos",
             "hadoop.http.authentication.type": "kerberos",

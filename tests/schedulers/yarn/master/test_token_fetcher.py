@@ -68,7 +68,7 @@ def test_fresh_tokens_and_the_next_fetch_renews_them(tmp_path: Path) -> None:
     assert second == first._replace(held=FRESH.encode())
 
 
-def test_the_keys_go_through_the_pipe_alone(tmp_path: Path) -> None:
+def test_keys_go_through_the_pipe_only(tmp_path: Path) -> None:
     one = Standin(tmp_path, answering())
     one.fetcher.fetch()
     assert "yarn-fetch-tokens" in one.seen()
