@@ -99,7 +99,7 @@ def test_tokens_that_cannot_be_handed_on_count_as_none(tmp_path: Path) -> None:
 
 
 @needs_openssl
-def test_tokens_fetched_before_the_registration_reach_executors(
+def test_executors_get_tokens_of_an_early_fetch(
     tmp_path: Path,
 ) -> None:
     pool = ScriptedPool(
