@@ -13,8 +13,14 @@ import pytest
 from tests.master.shell import SECRET, ScriptedPool, Shell, a_job, until
 from tony_core.client import tls_key_pair
 from tony_core.job.spec import Hadoop, Resources, Role, Timeouts, TokenRefresh
+from tony_core.master.executors.liveness import Liveness
+from tony_core.master.executors.server import ExecutorServer
+from tony_core.master.session.events import Event, GangRestartRequested
+from tony_core.master.token_lifetime import FRESH
+from tony_core.master.token_watch import TokenWatch
 from tony_core.protocol.messages import Tokens
-from tony_core.schedulers.container_pool import FreshTokens, TokenDates
+from tony_core.protocol.reactor import Reactor
+from tony_core.schedulers.container_pool import FreshTokens, PoolInfo, TokenDates
 from tony_core.schedulers.port import AppState, SchedulerError
 
 ONE = Role("worker", 1, Resources(), "true")
@@ -120,12 +126,52 @@ def test_executors_get_tokens_of_an_early_fetch(
 
 
 @needs_openssl
-def test_programs_start_anew_where_the_job_wants_that(tmp_path: Path) -> None:
-    pool = Pool(20.0, b"fresh", issued_before_s=60.0)  # a fetch is due
+@pytest.mark.parametrize("content", [b"fresh", b"others, which no executor got"])
+def test_programs_start_anew_for_other_tokens_only(tmp_path: Path, content: bytes) -> None:
+    """Tokens count as renewed only where executors have them."""
     job = a_job(ONE, hadoop=Hadoop(refresh=TokenRefresh.RESTART))
+    pool = Pool(3600.0, b"")
     with Shell(tmp_path, job, pool, secret=tls_key_pair.with_tls(SECRET)) as shell:
-        (launch,) = shell.launched(1)
-        shell.executor(launch)
+        shell.executor(shell.launched(1)[0])
         watch = shell.master._token_watch
-        until(lambda: (watch.next_deadline() or 0) > shell.master.reactor.now() + 1800, "the time")
-        assert watch._machine is not None and watch._machine._restarts_gang
+        until(lambda: watch._machine, "its begin")
+        requests: List[Event] = []
+        watch._feed_session = requests.append
+        call = shell.master.reactor.call_soon_threadsafe
+        soon = time.time() + 3600
+        call(watch._note_fetched, 0, FreshTokens(b"fresh", soon))
+        until(lambda: len(requests) == 1, "a restart")
+        call(watch._note_fetched, 0, FreshTokens(content, soon, renewed=True))
+        call(watch._note_fetched, 0, FreshTokens(b"new", soon))
+        restarts = 2 if content == b"fresh" else 3
+        until(lambda: len(requests) == restarts, "the next restarts")
+        assert requests == [GangRestartRequested(FRESH)] * restarts
+
+
+@needs_openssl
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_after_an_early_fetch_a_next_masters_programs_start_anew(
+    tmp_path: Path, attempt: int
+) -> None:
+    requests: List[Event] = []
+    fresh = FreshTokens(b"fresh", time.time() + 3600)
+    info = PoolInfo(
+        *("app_1", attempt, "ann", "q"),
+        tokens=TokenDates(time.time(), fresh.ends),
+        fetches_tokens=True,
+        fetched=fresh,
+    )
+    pool = ScriptedPool()
+    pool.renew_tokens = lambda content: content  # type: ignore[method-assign]
+    reactor = Reactor()
+    try:
+        executors = ExecutorServer(
+            reactor, tls_key_pair.with_tls(SECRET), Liveness(1.0, 9), None, print
+        )
+        watch = TokenWatch(reactor, pool, executors, requests.append, lambda kind, text: None)
+        watch.begin(info, TokenRefresh.RESTART)
+        watch.close()
+        executors.close()
+    finally:
+        reactor.close()
+    assert requests == ([GangRestartRequested(FRESH)] if attempt == 2 else [])
