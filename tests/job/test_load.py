@@ -19,7 +19,7 @@ from tony_core.job.jsonfile import job_from_json, job_to_json
 from tony_core.job.load import JobArguments, job_from_xml, load_job
 from tony_core.job.mask import mask_settings
 from tony_core.job.problems import JobError
-from tony_core.job.spec import Job, Setting
+from tony_core.job.spec import Job, Setting, TokenRefresh
 from tony_core.job.xmlfile import job_to_xml
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -240,6 +240,37 @@ class TestLogins:
     def test_a_keytab_is_a_local_file(self) -> None:
         conf = {**self.KEYS, "tony.kerberos.keytab": "hdfs://nn/k"}
         with pytest.raises(JobError, match="hdfs://nn/k is not a file of this machine"):
+            load_job(JobArguments(executes="x", conf=conf), env={}, cwd="/")
+
+    SHIPS = {**KEYS, "tony.kerberos.ship-keytab": "true", "tony.scheduler": "yarn"}
+
+    def test_a_shipped_keytab_switches_tls_on(self) -> None:
+        job = load_job(JobArguments(executes="x", conf=self.SHIPS), env={}, cwd="/").job
+        assert job.hadoop.ship_keytab and job.network.tls
+        assert job.hadoop.refresh is TokenRefresh.LEAVE
+        (shown,) = [item for item in job.settings if item.key == "tony.task.tls"]
+        assert (shown.value, shown.source) == ("true", "tony.kerberos.ship-keytab")
+        for less in ({"tony.scheduler": "local"}, {"tony.kerberos.ship-keytab": "false"}):
+            conf = {**self.SHIPS, **less}
+            job = load_job(JobArguments(executes="x", conf=conf), env={}, cwd="/").job
+            assert not job.network.tls
+
+    def test_a_shipped_keytab_and_no_tls(self) -> None:
+        conf = {**self.SHIPS, "tony.task.tls": "false"}
+        with pytest.raises(JobError, match="is false, and with"):
+            load_job(JobArguments(executes="x", conf=conf), env={}, cwd="/")
+
+    def test_what_is_shipped_is_named(self) -> None:
+        conf = {"tony.kerberos.ship-keytab": "true", "tony.scheduler": "yarn"}
+        with pytest.raises(JobError, match="ship-keytab: is true, and the job names no keytab"):
+            load_job(JobArguments(executes="x", conf=conf), env={}, cwd="/")
+
+    def test_a_restart_for_fresh_tokens_that_never_come(self) -> None:
+        conf = {"tony.kerberos.refresh": "restart"}
+        loaded = load_job(JobArguments(executes="x", conf=conf), env={}, cwd="/")
+        assert any("of no effect without tony.kerberos.ship" in str(w) for w in loaded.warnings)
+        with pytest.raises(JobError, match=r"tony.kerberos.refresh"):
+            conf = {"tony.kerberos.refresh": "sometimes"}
             load_job(JobArguments(executes="x", conf=conf), env={}, cwd="/")
 
     def test_the_path_is_no_secret(self) -> None:

@@ -16,6 +16,7 @@ from tony_core.job.xmlfile import Entry
 
 CONF = "--conf"
 ROLE_KEY = "tony.<role>."
+SHIP_KEYTAB, TLS = "tony.kerberos.ship-keytab", "tony.task.tls"
 # What XML cannot hold: control characters, lone surrogates (bytes that were no UTF-8).
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _KEY = re.compile(r"[^\s\x00-\x20\x7f]+")
@@ -64,6 +65,22 @@ def merge(layers: Sequence[Sequence[Entry]], problems: List[Problem]) -> Dict[st
         new = "; ".join(f"{e.key} ({e.where}) is now {_with_modern_key(e).key}" for e in renamed)
         problems.append(Problem(f"older names of keys: {new}", severity=Severity.WARNING))
     return merged
+
+
+def add_implied(entries: Dict[str, Entry]) -> None:
+    """Add what another key's value implies, where nothing sets it.
+
+    A job that ships its keytab sends fresh tokens to its executors: not in clear.
+    """
+    ships = entries.get(SHIP_KEYTAB)
+    scheduler = entries.get("tony.scheduler")
+    if ships is None or ships.text.strip().lower() != "true":
+        return
+    if scheduler is None or scheduler.text.strip().lower() in ("", "local"):
+        return  # which knows no tokens
+    set_already = entries.get(TLS)
+    if set_already is None or not set_already.text.strip():
+        entries[TLS] = Entry(TLS, "true", SHIP_KEYTAB)
 
 
 def parse_conf(words: Sequence[str], problems: List[Problem]) -> List[Entry]:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from tony_core.job import from_jvm
 from tony_core.job.build import build_job
-from tony_core.job.layers import Substitution, check_known, merge, parse_conf
+from tony_core.job.layers import Substitution, add_implied, check_known, merge, parse_conf
 from tony_core.job.problems import JobError, Problem, did_you_mean, errors, warnings
 from tony_core.job.settings import Settings, is_remote
 from tony_core.job.spec import Job
@@ -99,6 +99,7 @@ def load_job(
     check_known(merged, problems, roles)
     user = _user(env) if user is None else user
     expanded = Substitution(merged, env, _properties(env, cwd, user)).all(problems)
+    add_implied(expanded)
     settings = Settings(expanded, problems, cwd, site, arguments.defaults_from)
     job = build_job(settings, user)
     problems.extend(validate(job, settings, frameworks, needs_command))

@@ -49,6 +49,13 @@ class RestartScope(str, Enum):
     TASK = "task"  # only this task, as long as its own budget lasts
 
 
+class TokenRefresh(str, Enum):
+    """What becomes of running programs when the job has fresh tokens."""
+
+    LEAVE = "leave"  # they run on; import tony reads the new token file
+    RESTART = "restart"  # all start anew from the checkpoint, for what reads its tokens once
+
+
 class Resources(NamedTuple):
     """Resources of a container."""
 
@@ -227,6 +234,8 @@ class Hadoop(NamedTuple):
     security: Optional[bool] = None  # None: as the cluster's core-site says
     principal: Optional[str] = None  # whom the client logs in as; None: the user's ticket
     keytab: Optional[str] = None  # by this file
+    ship_keytab: bool = False  # to the master, which fetches fresh tokens by it
+    refresh: TokenRefresh = TokenRefresh.LEAVE
     keytab_user: Optional[str] = None  # of the JVM TonY's portal
     keytab_location: Optional[str] = None
     namenodes: Tuple[str, ...] = ()  # others to get tokens for

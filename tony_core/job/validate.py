@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 
 from tony_core.job.keys.key import Kind
 from tony_core.job.keys.table import table
+from tony_core.job.layers import SHIP_KEYTAB
 from tony_core.job.limits import check_limits
 from tony_core.job.problems import Problem, Severity, did_you_mean, problem_at
 from tony_core.job.settings import Settings, is_remote, is_url
-from tony_core.job.spec import Job, Mode, RestartScope, Role, Tracking
+from tony_core.job.spec import Job, Mode, RestartScope, Role, TokenRefresh, Tracking
 
 
 class Complaint(Protocol):
@@ -201,6 +202,28 @@ def _login(job: Job) -> List[Problem]:
         return [problem_at(job, named, f"is set and {missing} is not: set both, or neither")]
     if job.hadoop.keytab and is_remote(job.hadoop.keytab):
         return [problem_at(job, keytab, f"{job.hadoop.keytab} is not a file of this machine")]
+    return _shipped_keytab(job)
+
+
+def _shipped_keytab(job: Job) -> List[Problem]:
+    """Whether the job names the keytab that it ships, and sends tokens by TLS only."""
+    if not job.hadoop.ship_keytab:
+        if job.hadoop.refresh is TokenRefresh.LEAVE:
+            return []
+        message = f"of no effect without {SHIP_KEYTAB}: the job gets no fresh tokens"
+        return [problem_at(job, "tony.kerberos.refresh", message, Severity.WARNING)]
+    if not job.hadoop.keytab:
+        message = (
+            "is true, and the job names no keytab: set tony.kerberos.principal and"
+            " tony.kerberos.keytab (--principal, --keytab) to the owner's"
+        )
+        return [problem_at(job, SHIP_KEYTAB, message)]
+    if not job.network.tls and job.scheduler != "local":
+        message = (
+            f"is false, and with {SHIP_KEYTAB} the master sends fresh tokens to executors, by TLS"
+            " only: leave this key out"
+        )
+        return [problem_at(job, "tony.task.tls", message)]
     return []
 
 

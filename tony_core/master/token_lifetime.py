@@ -48,12 +48,17 @@ from __future__ import annotations
 
 from typing import List, NamedTuple, Optional, Union
 
+from tony_core.schedulers.container_pool import TokenDates
+
 WARNING_S = 3600.0
 END_MARGIN_S = 60.0
 FETCH_LIMIT_S = 120.0  # from Fetch to its answer; the helper process has a shorter one
 GRACE_S = 600.0  # of a master whose first tokens are near their end when it starts
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3600.0
+
+FRESH = "the job has fresh tokens (tony.kerberos.refresh=restart)"
+"""Why programs start anew."""
 
 MAX_LIFETIME = "dfs.namenode.delegation.token.max-lifetime"
 
@@ -151,7 +156,7 @@ class TokenLifetime:
         self._lifetime = max(0.0, ends - issued)
         self._warn_at = ends - warning_s(self._lifetime)
         self._end_at = ends - end_margin_s(self._lifetime)
-        self._fetch_at = issued + 0.75 * self._lifetime if self._can_fetch else None
+        self._fetch_at = TokenDates(issued, ends).fetch_at if self._can_fetch else None
         self._failures = 0
         self._last_reason = ""
 
@@ -162,7 +167,7 @@ class TokenLifetime:
         self._set_times(now, event.ends)
         if not self._restarts_gang or event.renewed:
             return []
-        return [RestartGang("the job has fresh tokens (tony.kerberos.refresh=restart)")]
+        return [RestartGang(FRESH)]
 
     def _note_failure(self, reason: str, now: float) -> List[Command]:
         if self._answer_by is None:

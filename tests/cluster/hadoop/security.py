@@ -46,6 +46,9 @@ SHORT_SKEW_S = 5
 TOKEN_RENEW_S = 60
 TOKEN_LIFETIME_S = 150
 
+BRIEF_RENEW_S = 30
+BRIEF_LIFETIME_S = 40
+
 _HTTP = f"HTTP/_HOST@{REALM}"
 
 _GROUPS = {
@@ -287,17 +290,34 @@ def short_tickets(plan: Plan) -> None:
 @feature("secure")
 def short_tokens(plan: Plan) -> None:
     """Delegation tokens are to be renewed within a minute and end after two and a half."""
+    _limit_tokens(plan, TOKEN_RENEW_S, TOKEN_LIFETIME_S)
+
+
+def _limit_tokens(plan: Plan, renew_s: int, lifetime_s: int) -> None:
     for file, prefix in (
         ("hdfs-site", "dfs.namenode.delegation"),
         ("yarn-site", "yarn.resourcemanager.delegation"),
     ):
         plan.site(file).update(
             {
-                f"{prefix}.token.max-lifetime": str(TOKEN_LIFETIME_S * 1000),
-                f"{prefix}.token.renew-interval": str(TOKEN_RENEW_S * 1000),
-                f"{prefix}.key.update-interval": str(TOKEN_LIFETIME_S * 1000),
+                f"{prefix}.token.max-lifetime": str(lifetime_s * 1000),
+                f"{prefix}.token.renew-interval": str(renew_s * 1000),
+                f"{prefix}.key.update-interval": str(lifetime_s * 1000),
             }
         )
+
+
+@feature("secure")
+def brief_tokens(plan: Plan) -> None:
+    """Delegation tokens are to be renewed within half a minute and end after forty seconds."""
+    _limit_tokens(plan, BRIEF_RENEW_S, BRIEF_LIFETIME_S)
+
+
+@feature("secure")
+def node_kerberos(plan: Plan) -> None:
+    """Containers find a krb5.conf, as on nodes that have one in /etc."""
+    conf = Kerberos(plan.folder).krb5_conf
+    plan.site("yarn-site")["yarn.nodemanager.admin-env"] = f"KRB5_CONFIG={conf}"
 
 
 @feature("secure")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tony_core.job.keys.key import Key, Kind, Off
+from tony_core.job.spec import TokenRefresh
 
 _LIMITS = [
     Key("tony.task.max-total-instances", Kind.LIMIT, default="-1", fills="Limits.total_instances",
@@ -90,8 +91,17 @@ _HADOOP = [
         doc="--principal: the principal that the client logs in as on a cluster with Kerberos, by"
             " tony.kerberos.keytab. By default the user of the ticket cache."),
     Key("tony.kerberos.keytab", Kind.PATH, fills="Hadoop.keytab",
-        doc="--keytab: a file of this machine with the keys of tony.kerberos.principal; its content"
-            " never leaves it."),
+        doc="--keytab: a file of this machine with the keys of tony.kerberos.principal. They leave"
+            " it only by tony.kerberos.ship-keytab."),
+    Key("tony.kerberos.ship-keytab", Kind.BOOL, default="false", fills="Hadoop.ship_keytab",
+        doc="Whether the keys of tony.kerberos.principal travel to the job's master, which then"
+            " fetches fresh tokens: the job goes on when its first ones end. Sets tony.task.tls."),
+    Key("tony.kerberos.refresh", Kind.CHOICE, default=TokenRefresh.LEAVE.value,
+        choices=tuple(one.value for one in TokenRefresh), fills="Hadoop.refresh",
+        convert=TokenRefresh,
+        doc="What fresh tokens mean to programs that run. leave: import tony reads them anew;"
+            " libhdfs and children in Java do not. restart: all start anew from the checkpoint,"
+            " before the old tokens end."),
     Key("tony.application.security.enabled", Kind.BOOL, fills="Hadoop.security",
         doc="Whether the cluster asks for Kerberos: by default what core-site.xml says, and what"
             " contradicts it is refused."),

@@ -24,6 +24,7 @@ _FOR_A_CLUSTER = re.compile(
     r"tony\.(?:"
     r"[^.]+\.(?:node-label|placement-spec|allocation-tags)"
     r"|application\.num-client-rm-connect-retries"
+    r"|kerberos\.(?:ship-keytab|refresh)"
     r")$"
 )
 
