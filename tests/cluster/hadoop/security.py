@@ -46,6 +46,9 @@ SHORT_SKEW_S = 5
 TOKEN_RENEW_S = 60
 TOKEN_LIFETIME_S = 150
 
+PROXY_MARGIN_S = 10
+"""How long before the end of short tokens a ResourceManager that may act for users gets others."""
+
 _HTTP = f"HTTP/_HOST@{REALM}"
 
 _GROUPS = {
@@ -298,6 +301,21 @@ def short_tokens(plan: Plan) -> None:
                 f"{prefix}.key.update-interval": str(TOKEN_LIFETIME_S * 1000),
             }
         )
+
+
+@feature("secure")
+def proxy_privileges(plan: Plan) -> None:
+    """The ResourceManager obtains HDFS tokens for applications whose own are about to end
+    (yarn.resourcemanager.proxy-user-privileges.enabled), and gives them to the NodeManagers."""
+    yarn = plan.site("yarn-site")
+    yarn["yarn.resourcemanager.proxy-user-privileges.enabled"] = "true"
+    if "short_tokens" in plan.features:
+        # By default three hours: longer than these tokens live, so none would ever be renewed.
+        margin = "yarn.resourcemanager.system-credentials.valid-time-remaining"
+        yarn[margin] = str(PROXY_MARGIN_S * 1000)
+    core = plan.site("core-site")
+    core["hadoop.proxyuser.yarn.hosts"] = "*"
+    core["hadoop.proxyuser.yarn.users"] = ",".join(USERS)
 
 
 @feature("secure")
