@@ -83,6 +83,7 @@ class Submission(NamedTuple):
     job: Job
     artifacts: Tuple[Artifact, ...]
     details: Mapping[str, Any] = {}  # the scheduler's own request
+    warnings: Tuple[str, ...] = ()  # what the user should know before it starts
 
 
 class LogRef(NamedTuple):

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Seque
 from urllib.parse import urlsplit
 
 from tony_core.files import registry
-from tony_core.files.artifact import Artifact
-from tony_core.files.location import is_remote, scheme_of
+from tony_core.files.artifact import Artifact, Use, find
+from tony_core.files.location import is_remote, masked, scheme_of
 from tony_core.files.port import FileSystem
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import ConfigurationError, HadoopError, Unreachable
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tony_core.hadoop.web import WebAccess
     from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
     from tony_core.schedulers.yarn.client.doctor import Stage
+    from tony_core.schedulers.yarn.client.next_master import MasterStart
     from tony_core.schedulers.yarn.client.submission import AppRequest
     from tony_core.schedulers.yarn.job_credentials import MasterCredentials
     from tony_core.schedulers.yarn.local_resources import Visibility
@@ -83,6 +84,7 @@ class YarnScheduler(port.Scheduler):
         self._new: Optional[NewApplication] = None  # an id that is not used yet
         self._limits: Dict[int, Tuple[Job, ClusterLimits]] = {}
         self._visibility: Dict[str, Visibility] = {}
+        self._runtimes: Dict[str, Optional[bytes]] = {}  # by location, as credentials carry them
         for scheme in SCHEMES:
             registry.register(scheme, _Files(self._conf, self._identity))
 
@@ -136,15 +138,16 @@ class YarnScheduler(port.Scheduler):
         root = self.staging_root(job)
         artifacts = [one._replace(uri=self._with_token(one.uri)) for one in artifacts]
         tokens = self._planned_tokens(job, artifacts, root)
+        credentials = self._credentials(job, artifacts, root)
+        start = self._plan_start(job, artifacts, credentials)
         return Submission(
             scheduler=self.name,
             job=job,
             artifacts=tuple(artifacts),
-            details=self._request(app_id, job, artifacts).describe(
-                submission.describe_credentials(
-                    app_id, root, self._credentials(job, artifacts, root), tokens
-                )
+            details=self._request(app_id, job, artifacts, start).describe(
+                submission.describe_credentials(app_id, root, credentials, tokens, start)
             ),
+            warnings=self._outliving_warnings(job, start),
         )
 
     def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
@@ -153,12 +156,14 @@ class YarnScheduler(port.Scheduler):
 
         job, artifacts = submission.job, submission.artifacts
         root = self.staging_root(job)
-        request = self._request(app_id, job, artifacts)
         credentials = self._credentials(job, artifacts, root)
-        secrets, file = job_credentials.master_secrets(secret, credentials)
+        start = self._plan_start(job, artifacts, credentials)
+        request = self._request(app_id, job, artifacts, start)
+        secrets, file = job_credentials.master_secrets(secret, credentials, start.largest_job)
         sent = False
         try:
             secrets.update(request.secrets())
+            secrets.update(self._carried_runtime(artifacts, start))
             if file is not None:
                 request = submissions.upload_job_file(request, root, file)
             rm = self._connect(job.hadoop.rm_retries)
@@ -177,7 +182,9 @@ class YarnScheduler(port.Scheduler):
                 raise SchedulerError(f"{root} cannot be written: {error}") from error
             raise
 
-    def _request(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> AppRequest:
+    def _request(
+        self, app_id: str, job: Job, artifacts: Sequence[Artifact], start: MasterStart
+    ) -> AppRequest:
         from tony_core.schedulers.yarn.client import submission
 
         visibility = self._find_visibility(self.staging_root(job))(artifacts)
@@ -188,7 +195,64 @@ class YarnScheduler(port.Scheduler):
             self.user,
             visibility,
             cancel_tokens=self._identity.tokens is None,  # they are the caller's
+            start=start,
         )
+
+    def _plan_start(
+        self, job: Job, artifacts: Sequence[Artifact], credentials: MasterCredentials
+    ) -> MasterStart:
+        """What of the master travels in its credentials; see ``next_master``."""
+        from tony_core.schedulers.yarn.client import next_master, submission
+
+        if not (job.hadoop.ship_keytab and self._identity.is_secure):
+            return next_master.MasterStart()
+        visibility = self._find_visibility(credentials.root)(artifacts)
+        runtime = find(tuple(artifacts), Use.RUNTIME)
+        size: Optional[int] = None
+        if runtime is not None and not runtime.mtime_ms:  # it will be staged
+            size = next_master.estimate_packed(runtime.size)
+        elif runtime is not None:
+            packed = self._pack_runtime(runtime.uri)
+            size = None if packed is None else len(packed)
+        return next_master.plan_start(
+            True,
+            submission.master_files(job, artifacts, visibility),
+            submission.RUNTIME,
+            size,
+            len(credentials.encode()),
+        )
+
+    def _pack_runtime(self, location: str) -> Optional[bytes]:
+        """A runtime that is there, as credentials carry it; read once."""
+        from tony_core.schedulers.yarn.client.next_master import pack_runtime
+
+        if location not in self._runtimes:
+            try:
+                files = registry.filesystem(location)
+                self._runtimes[location] = pack_runtime(files, location)
+            except OSError as error:
+                raise SchedulerError(f"{masked(location)} cannot be read: {error}") from error
+        return self._runtimes[location]
+
+    def _carried_runtime(
+        self, artifacts: Sequence[Artifact], start: MasterStart
+    ) -> Dict[str, bytes]:
+        """The secret of the master's credentials with TonY's own code, if it travels there."""
+        runtime = find(tuple(artifacts), Use.RUNTIME) if start.carries_runtime else None
+        packed = self._pack_runtime(runtime.uri) if runtime is not None else None
+        if packed is None:
+            return {}
+        from tony_core.schedulers.yarn.client import next_master
+
+        return {next_master.SECRET: packed}
+
+    def _outliving_warnings(self, job: Job, start: MasterStart) -> Tuple[str, ...]:
+        """What a job that outlives its first tokens loses then; nothing for other jobs."""
+        if not (job.hadoop.ship_keytab and self._identity.is_secure):
+            return ()
+        from tony_core.schedulers.yarn.client.next_master import find_warnings
+
+        return tuple(find_warnings(start, self._conf))
 
     def _credentials(self, job: Job, artifacts: Sequence[Artifact], root: str) -> MasterCredentials:
         from tony_core.schedulers.yarn.client import submission
