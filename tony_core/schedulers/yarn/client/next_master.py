@@ -131,6 +131,18 @@ def find_warnings(start: MasterStart, conf: SiteConfiguration) -> List[str]:
     return found
 
 
+def describe_site(conf: SiteConfiguration) -> Tuple[bool, str]:
+    """What the cluster does for jobs that outlive their first tokens, for ``tony doctor``: whether
+    such a job loses nothing, and a sentence."""
+    if conf.boolean(PRIVILEGES, False):
+        return True, f"the ResourceManager obtains tokens for them ({PRIVILEGES})"
+    logs = ", and no logs in HDFS" if conf.boolean(_AGGREGATION, False) else ""
+    return False, (
+        f"after the first {_first_tokens(conf)} they have no next master if theirs has files of its"
+        f" own (tony.am.resources){logs}: {PRIVILEGES} is not set in {_where(conf)}"
+    )
+
+
 def _first_tokens(conf: SiteConfiguration) -> str:
     """How long a job's first tokens last, as far as the client's configuration says."""
     hours = conf.integer(MAX_LIFETIME, _WEEK_MS) / 3600_000
