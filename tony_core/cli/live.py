@@ -22,6 +22,7 @@ from tony_core.cli import outcome
 from tony_core.cli.output import STATE_COLOURS, duration, line, pairs, percent, safe
 from tony_core.cli.presenters import Presenter, event_lines, worth_showing
 from tony_core.client.watch import Callbacks, Event
+from tony_core.schedulers.port import LifetimeLimit
 from tony_core.view import JobView, TaskView
 
 BAR = 30
@@ -57,7 +58,7 @@ class LivePresenter(Presenter):
             on_unreachable=lambda why: self.show_note(f"the scheduler does not answer: {why}"),
         )
 
-    def started(self, app_id: str) -> None:
+    def started(self, app_id: str, limit: Optional[LifetimeLimit] = None) -> None:
         self._app_id = app_id
         self._print(plain(f"application {app_id}", "bold"))
         self._live = Live(

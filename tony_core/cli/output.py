@@ -15,7 +15,10 @@ import os
 import re
 import sys
 import time
-from typing import Any, List, Mapping, Optional, Pattern, Sequence, TextIO
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Pattern, Sequence, TextIO
+
+if TYPE_CHECKING:
+    from tony_core.schedulers.port import LifetimeLimit
 
 COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36"}
 #: Told apart well on dark and light backgrounds.
@@ -61,6 +64,12 @@ def print_json(data: Any, indent: Optional[int] = 2) -> None:
     text = json.dumps(data, indent=indent, separators=separators, default=str)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def application_data(app_id: str, limit: Optional[LifetimeLimit] = None) -> Dict[str, Any]:
+    """A started application, for :func:`print_json`."""
+    data: Dict[str, Any] = {"type": "application", "app_id": app_id}
+    return data if limit is None else {**data, "tokens_end": limit.ends}
 
 
 def line(text: str = "") -> None:

@@ -12,9 +12,17 @@ import time
 from typing import Callable, List, Mapping, Optional, Tuple
 
 from tony_core.cli import outcome
-from tony_core.cli.output import discard_output, line, note, print_json, safe
+from tony_core.cli.output import (
+    application_data,
+    discard_output,
+    line,
+    note,
+    print_json,
+    safe,
+)
 from tony_core.client.merge import is_of_master
 from tony_core.client.watch import ENDING_KINDS, Callbacks, Event
+from tony_core.schedulers.port import LifetimeLimit
 from tony_core.view import PAGE, JobView, TaskView
 
 WAITS_S, WAITS_AGAIN_S = 3.0, 30.0  # until the scheduler's reason for no master is shown, and again
@@ -32,7 +40,7 @@ class Presenter:
         """The functions that the watcher calls."""
         return Callbacks()
 
-    def started(self, app_id: str) -> None:
+    def started(self, app_id: str, limit: Optional[LifetimeLimit] = None) -> None:
         """Show that the application exists."""
 
     def show_note(self, text: str) -> None:
@@ -59,8 +67,8 @@ class GuardedPresenter(Presenter):
     def callbacks(self) -> Callbacks:
         return Callbacks(*map(self._guard, self._inner.callbacks()))
 
-    def started(self, app_id: str) -> None:
-        self._try(lambda: self._inner.started(app_id))
+    def started(self, app_id: str, limit: Optional[LifetimeLimit] = None) -> None:
+        self._try(lambda: self._inner.started(app_id, limit))
 
     def show_note(self, text: str) -> None:
         self._try(lambda: self._inner.show_note(text))
@@ -110,7 +118,7 @@ class PlainPresenter(Presenter):
             on_unreachable=lambda why: self._line(f"the scheduler does not answer: {why}"),
         )
 
-    def started(self, app_id: str) -> None:
+    def started(self, app_id: str, limit: Optional[LifetimeLimit] = None) -> None:
         self._line(f"application {app_id}")
 
     def show_note(self, text: str) -> None:
@@ -181,8 +189,8 @@ class JsonPresenter(Presenter):
             on_unreachable=note,
         )
 
-    def started(self, app_id: str) -> None:
-        print_json({"type": "application", "app_id": app_id}, None)
+    def started(self, app_id: str, limit: Optional[LifetimeLimit] = None) -> None:
+        print_json(application_data(app_id, limit), None)
 
     def finished(self, view: JobView, exit_code: int) -> None:
         print_json({"type": "finished", "exit_code": exit_code, "job": view.to_json()}, None)

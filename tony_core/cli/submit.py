@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from tony_core.cli.interrupts import Interrupts
 from tony_core.cli.options import add_login, refuse_proxy_user, use_login
-from tony_core.cli.output import line, note, print_json, warn
+from tony_core.cli.output import application_data, line, note, print_json, warn
 from tony_core.cli.parser import Parser
 
 if TYPE_CHECKING:
     from tony_core.job.load import JobArguments
+    from tony_core.schedulers.port import LifetimeLimit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,13 +95,16 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
 
             return show(prepared, args.json)
         app_id = send(scheduler, prepared, interrupts.defer)
+        limit = scheduler.lifetime_limit(app_id)
+        if limit is not None:
+            note(f"{app_id} {limit.text}")
         if args.detach:
-            return _detached(app_id, args.json)
+            return _detached(app_id, args.json, limit)
         from tony_core.cli.follow import Follow, Forgotten, presenter_for
 
         try:
             presenter = presenter_for(args.json, scheduler)
-            presenter.started(app_id)
+            presenter.started(app_id, limit)
             follow = Follow(
                 scheduler,
                 app_id,
@@ -146,9 +150,9 @@ def job_arguments(args: argparse.Namespace) -> JobArguments:
     )
 
 
-def _detached(app_id: str, as_json: bool) -> int:
+def _detached(app_id: str, as_json: bool, limit: Optional[LifetimeLimit]) -> int:
     if as_json:
-        print_json({"type": "application", "app_id": app_id}, None)
+        print_json(application_data(app_id, limit), None)
     else:
         line(app_id)
         note(f"submitted. Watch it with: tony attach {app_id}; end it with: tony kill {app_id}")

@@ -27,7 +27,7 @@ from tony_core.job.load import JobArguments
 from tony_core.job.problems import Problem
 from tony_core.job.spec import Job
 from tony_core.schedulers import open_scheduler
-from tony_core.schedulers.port import AppState, AppStatus, Scheduler, Submission
+from tony_core.schedulers.port import AppState, AppStatus, LifetimeLimit, Scheduler, Submission
 from tony_core.view import JobView, TaskView
 
 
@@ -59,10 +59,12 @@ class Run:
         job: Optional[Job] = None,
         detach: bool = False,
         warnings: Tuple[Problem, ...] = (),
+        lifetime_limit: Optional[LifetimeLimit] = None,
     ) -> None:
         self.app_id = app_id
         self.job = job
         self.warnings = warnings
+        self.lifetime_limit = lifetime_limit  # None where there is none, or it is not known
         self.owns_scheduler = False  # whether close() closes its connections
         self._scheduler = scheduler
         self._detach = detach
@@ -150,6 +152,7 @@ class Client:
             job=job,
             detach=detach,
             warnings=(*warnings, *prepared.warnings),
+            lifetime_limit=self.scheduler.lifetime_limit(app_id),
         )
         if callbacks.on_application is not None:
             try:

@@ -57,6 +57,12 @@ class CredentialRefused(AuthenticationError):
     """
 
 
+class ProtectionRefused(AuthenticationError):
+    """A server that has proved who it is allows no protection of calls that this side accepts."""
+
+    remedy = Remedy.NONE
+
+
 class LoginError(HadoopError):
     """This process has no valid credential of Kerberos; the text says why, and what to do."""
 

@@ -34,7 +34,7 @@ from tony_core.master.master import Master
 from tony_core.master.state.finalize import finish_application
 from tony_core.schedulers import open_master
 from tony_core.schedulers.container_pool import ContainerPool, MasterContext
-from tony_core.schedulers.port import AppState, SchedulerError
+from tony_core.schedulers.port import AppState, LastingRefusal, SchedulerError
 
 CRASHED = 1
 USAGE = 2
@@ -58,6 +58,9 @@ def main(argv: Sequence[str]) -> int:
         return USAGE
     try:
         context, pool = open_master(args)
+    except SchedulerError as error:
+        _write(f"the scheduler did not accept this master: {error}")
+        return CRASHED
     except Exception:
         sys.stderr.write("the scheduler did not accept this master:\n" + _traceback())
         return CRASHED
@@ -90,6 +93,7 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
         serves = type(find_framework(job.framework)).serve is not Framework.serve
         callers = SERVICE_FILES[0] * tasks + SERVICE_FILES[1] if serves else 0
         short = open_enough_files(tasks, callers)
+        check_fetch(context, pool)
         master = Master(context, pool, job, artifacts, config)
         if master.ended_before():
             return 0
@@ -116,6 +120,20 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
             limit.cancel()
         if master is not None:
             master.close()
+
+
+def check_fetch(context: MasterContext, pool: ContainerPool) -> None:
+    """End a job now, and not after a week, that can never get fresh tokens here.
+
+    One that runs already goes on, with a warning: its programs have their tokens.
+    """
+    try:
+        pool.check_fetch()
+    except SchedulerError as error:
+        if isinstance(error, LastingRefusal) and context.attempt == 1:
+            raise CannotStart(
+                f"the job ships a keytab, by which no fresh tokens can be fetched. {error}"
+            ) from None
 
 
 def startup_limit(

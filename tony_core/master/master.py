@@ -239,7 +239,7 @@ class Master:
 
     def _begin_with(self, event: e.Event) -> None:
         self.feed(event)
-        self._token_watch.begin(self.info)
+        self._token_watch.begin(self.info, self._job.hadoop.refresh)
         self._publisher.summarise()
 
     # ------------------------------------------------------------------ the machine

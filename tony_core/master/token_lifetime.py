@@ -48,6 +48,8 @@ from __future__ import annotations
 
 from typing import List, NamedTuple, Optional, Union
 
+from tony_core.schedulers.container_pool import TokenDates
+
 WARNING_S = 3600.0
 END_MARGIN_S = 60.0
 FETCH_LIMIT_S = 120.0  # from Fetch to its answer; the helper process has a shorter one
@@ -151,7 +153,7 @@ class TokenLifetime:
         self._lifetime = max(0.0, ends - issued)
         self._warn_at = ends - warning_s(self._lifetime)
         self._end_at = ends - end_margin_s(self._lifetime)
-        self._fetch_at = issued + 0.75 * self._lifetime if self._can_fetch else None
+        self._fetch_at = TokenDates(issued, ends).fetch_at if self._can_fetch else None
         self._failures = 0
         self._last_reason = ""
 

@@ -11,6 +11,7 @@ import time
 from typing import Callable, Optional
 
 from tony_core.history.layout import StoryKind
+from tony_core.job.spec import TokenRefresh
 from tony_core.master import token_lifetime
 from tony_core.master.executors.server import ExecutorServer, distribute_tokens
 from tony_core.master.session.events import Event, GangRestartRequested, TokensExpiring
@@ -37,23 +38,28 @@ class TokenWatch:
         executors: ExecutorServer,
         feed: Callable[[Event], object],
         warn: Callable[[StoryKind, str], object],
-        restarts_gang: bool = False,
     ) -> None:
         self._reactor = reactor
         self._pool = pool
         self._executors = executors
         self._feed_session = feed
         self._warn = warn
-        self._restarts_gang = restarts_gang
         self._machine: Optional[TokenLifetime] = None
         self._timer: Optional[Timer] = None
         self._newest = 0  # fetches begun; the answer to an older one is too late
 
-    def begin(self, info: Optional[PoolInfo]) -> None:
+    def begin(self, info: Optional[PoolInfo], refresh: TokenRefresh) -> None:
         """Start with the tokens that the scheduler gave; without any, there is nothing to watch."""
         if info is None or info.tokens is None:
             return
-        self._machine = TokenLifetime(info.fetches_tokens, self._restarts_gang)
+        if info.fetch_problem:
+            self._warn(StoryKind.TOKENS, f"no login by the shipped keytab: {info.fetch_problem}")
+        restarts_gang = refresh is TokenRefresh.RESTART
+        self._machine = TokenLifetime(info.fetches_tokens, restarts_gang)
+        if info.fetched is not None:
+            problem = self._distribute(info.fetched)
+            if problem:
+                self._warn(StoryKind.TOKENS, f"the fresh tokens {problem}")
         issued, ends = (self._to_clock(date) for date in info.tokens)
         self._feed(token_lifetime.Started(issued, ends))
 
@@ -118,9 +124,16 @@ class TokenWatch:
     def _note_fetched(self, number: int, fresh: FreshTokens) -> None:
         if number != self._newest or self._machine is None:
             return
+        problem = self._distribute(fresh)
+        if problem:
+            self._note_failure(number, f"they {problem}")
+            return
+        self._feed(token_lifetime.Fetched(self._to_clock(fresh.ends), fresh.renewed))
+
+    def _distribute(self, fresh: FreshTokens) -> str:
+        """Hand tokens on; why that is impossible, empty if they are handed on."""
         try:
             distribute_tokens(fresh.content, self._pool, self._executors)
         except Exception as error:
-            self._note_failure(number, f"they cannot be handed on ({error})")
-            return
-        self._feed(token_lifetime.Fetched(self._to_clock(fresh.ends), fresh.renewed))
+            return f"cannot be handed on ({error})"
+        return ""

@@ -143,10 +143,26 @@ PoolEvent = Union[
 
 
 class TokenDates(NamedTuple):
-    """When a job's tokens were issued, and when the first of them ends (seconds, epoch)."""
+    """When a job's tokens were issued, and when the first of them ends: seconds of one clock."""
 
     issued: float
     ends: float
+
+    @property
+    def fetch_at(self) -> float:
+        """When fresh ones are due: a quarter of the lifetime is left for what goes wrong."""
+        return self.issued + 0.75 * (self.ends - self.issued)
+
+
+class FreshTokens(NamedTuple):
+    """The answer to a fetch of fresh tokens."""
+
+    content: bytes  # a file of Hadoop credentials
+    ends: float  # when the first of them expires, in seconds since the epoch
+    renewed: bool = False  # they are those of the fetch before, which expire later now
+
+    def __repr__(self) -> str:  # without the tokens
+        return f"FreshTokens(ends={self.ends!r})"
 
 
 class PoolInfo(NamedTuple):
@@ -163,17 +179,8 @@ class PoolInfo(NamedTuple):
     ends_containers_at_finish: bool = False  # those that are left when finish() is called
     tokens: Optional[TokenDates] = None  # of the tokens that this master has; None without any
     fetches_tokens: bool = False  # whether fetch_tokens() can give fresh ones
-
-
-class FreshTokens(NamedTuple):
-    """The answer to a fetch of fresh tokens."""
-
-    content: bytes  # a file of Hadoop credentials
-    ends: float  # when the first of them expires, in seconds since the epoch
-    renewed: bool = False  # they are those of the fetch before, which expire later now
-
-    def __repr__(self) -> str:  # without the tokens
-        return f"FreshTokens(ends={self.ends!r})"
+    fetched: Optional[FreshTokens] = None  # before the registration: for executors, too
+    fetch_problem: str = ""  # why check_fetch() failed
 
 
 class ContainerPool(ABC):
@@ -210,13 +217,20 @@ class ContainerPool(ABC):
         """
         raise SchedulerError("this scheduler gives its containers no tokens")
 
+    def check_fetch(self) -> None:
+        """Check whether fetch_tokens() can work here, where the job shipped a keytab.
+
+        A :class:`LastingRefusal` says why it never will, another :class:`SchedulerError` why that
+        is not known now. Called once, before :meth:`start`; it may take a minute.
+        """
+
     def fetch_tokens(self) -> FreshTokens:
         """Fetch fresh tokens of the user, by the keytab that the job shipped.
 
         It takes up to two minutes: call it on a thread of its own. Nothing uses them before
         :meth:`renew_tokens`. A :class:`SchedulerError` says in one sentence why there are none.
         """
-        raise SchedulerError("this scheduler gives its containers no tokens")
+        raise SchedulerError("the job shipped no keytab")
 
     @abstractmethod
     def report(self, progress: float, tracking_url: str) -> None:

@@ -86,6 +86,13 @@ class Submission(NamedTuple):
     warnings: Tuple[str, ...] = ()  # what the user should know before it starts
 
 
+class LifetimeLimit(NamedTuple):
+    """Until when an application can live at most, whatever its program does."""
+
+    ends: float  # seconds since the epoch
+    text: str  # one line for its user: why, and what to do
+
+
 class LogRef(NamedTuple):
     """The log files of a container, as history and the page name them."""
 
@@ -164,6 +171,10 @@ class Scheduler(ABC):
     @abstractmethod
     def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
         """Start the master. All artifacts are staged already. On failure nothing is left."""
+
+    def lifetime_limit(self, app_id: str) -> Optional[LifetimeLimit]:
+        """The limit of an application that this object has submitted; None where there is none."""
+        return None
 
     @abstractmethod
     def status(self, app_id: str) -> AppStatus:

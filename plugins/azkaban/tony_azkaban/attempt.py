@@ -84,6 +84,9 @@ class Attempt:
             text = f"KILLED: {prepared.app_id} was cancelled while it was being submitted"
             return self._exit_cancelled(log, cancellation, text)
         notes = [*notes, *(str(translate_problem(each)) for each in prepared.warnings)]
+        limit = scheduler.lifetime_limit(prepared.app_id)
+        if limit is not None:
+            log.write(f"{prepared.app_id} {limit.text}")
         return self._watch(scheduler, log, notes, cancellation)
 
     def _cancellation(self, app_id: str) -> Cancellation:

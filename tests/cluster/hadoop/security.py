@@ -49,6 +49,9 @@ TOKEN_LIFETIME_S = 150
 PROXY_MARGIN_S = 10
 """How long before the end of short tokens a ResourceManager that may act for users gets others."""
 
+BRIEF_RENEW_S = 30
+BRIEF_LIFETIME_S = 45
+
 _HTTP = f"HTTP/_HOST@{REALM}"
 
 _GROUPS = {
@@ -290,15 +293,19 @@ def short_tickets(plan: Plan) -> None:
 @feature("secure")
 def short_tokens(plan: Plan) -> None:
     """Delegation tokens are to be renewed within a minute and end after two and a half."""
+    _limit_tokens(plan, TOKEN_RENEW_S, TOKEN_LIFETIME_S)
+
+
+def _limit_tokens(plan: Plan, renew_s: int, lifetime_s: int) -> None:
     for file, prefix in (
         ("hdfs-site", "dfs.namenode.delegation"),
         ("yarn-site", "yarn.resourcemanager.delegation"),
     ):
         plan.site(file).update(
             {
-                f"{prefix}.token.max-lifetime": str(TOKEN_LIFETIME_S * 1000),
-                f"{prefix}.token.renew-interval": str(TOKEN_RENEW_S * 1000),
-                f"{prefix}.key.update-interval": str(TOKEN_LIFETIME_S * 1000),
+                f"{prefix}.token.max-lifetime": str(lifetime_s * 1000),
+                f"{prefix}.token.renew-interval": str(renew_s * 1000),
+                f"{prefix}.key.update-interval": str(lifetime_s * 1000),
             }
         )
 
@@ -309,13 +316,26 @@ def proxy_privileges(plan: Plan) -> None:
     (yarn.resourcemanager.proxy-user-privileges.enabled), and gives them to the NodeManagers."""
     yarn = plan.site("yarn-site")
     yarn["yarn.resourcemanager.proxy-user-privileges.enabled"] = "true"
-    if "short_tokens" in plan.features:
+    if {"short_tokens", "brief_tokens"} & set(plan.features):
         # By default three hours: longer than these tokens live, so none would ever be renewed.
         margin = "yarn.resourcemanager.system-credentials.valid-time-remaining"
         yarn[margin] = str(PROXY_MARGIN_S * 1000)
     core = plan.site("core-site")
     core["hadoop.proxyuser.yarn.hosts"] = "*"
     core["hadoop.proxyuser.yarn.users"] = ",".join(USERS)
+
+
+@feature("secure")
+def brief_tokens(plan: Plan) -> None:
+    """Delegation tokens are to be renewed within half a minute and end after three quarters."""
+    _limit_tokens(plan, BRIEF_RENEW_S, BRIEF_LIFETIME_S)
+
+
+@feature("secure")
+def node_kerberos(plan: Plan) -> None:
+    """Containers find a krb5.conf, as on nodes that have one in /etc."""
+    conf = Kerberos(plan.folder).krb5_conf
+    plan.site("yarn-site")["yarn.nodemanager.admin-env"] = f"KRB5_CONFIG={conf}"
 
 
 @feature("secure")

@@ -21,7 +21,7 @@ from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.tokens import HDFS_DELEGATION, RM_DELEGATION
 from tony_core.hadoop.yarn.rm_client import RmClient
-from tony_core.schedulers.yarn.node.fetch_tokens import Fetched, Request
+from tony_core.schedulers.yarn.node.fetch_request import Fetched, Request
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -52,7 +52,11 @@ def test_fresh_tokens_open_hdfs_and_yarn_until_cancelled(
     conf = SiteConfiguration.load(env)
     default = conf.text("fs.defaultFS")
     request = Request(
-        conf.to_json(), f"bob@{REALM}", str(secure.keytab_of("bob")), "bob", (default, default)
+        conf.to_json(),
+        f"bob@{REALM}",
+        secure.keytab_of("bob").read_bytes(),
+        "bob",
+        (default, default),
     )
     checked = run(secure, request._replace(check=True))
     assert (checked.returncode, checked.stdout) == (0, "{}\n"), checked.stderr
@@ -73,6 +77,11 @@ def test_fresh_tokens_open_hdfs_and_yarn_until_cancelled(
     assert rm.metrics().num_node_managers
     rm.close()
 
+    again = run(secure, request._replace(held=fetched.credentials.encode()))
+    renewed = Fetched.decode(again.stdout)
+    assert renewed.renewed and renewed.ends > fetched.ends, again.stderr
+    assert set(renewed.credentials.tokens.values()) == set(fetched.credentials.tokens.values())
+
     login = cluster_identity(conf, env)
     by_login = RmClient.open(conf, identity=login)
     by_login.cancel_delegation_token(fetched.credentials.find(RM_DELEGATION)[0])
@@ -89,7 +98,7 @@ def test_fresh_tokens_open_hdfs_and_yarn_until_cancelled(
 
 def test_another_users_principal_is_refused(secure: Hadoop) -> None:
     conf = SiteConfiguration.load(secure.environment_of("bob"))
-    keytab = str(secure.keytab_of("bob"))
+    keytab = secure.keytab_of("bob").read_bytes()
     done = run(secure, Request(conf.to_json(), f"bob@{REALM}", keytab, "ann"))
     assert done.returncode == 1
     assert "is the user bob on this cluster" in done.stderr

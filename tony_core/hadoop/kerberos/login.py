@@ -146,23 +146,25 @@ class Login:
         return login
 
     @classmethod
-    def from_keytab(cls, principal: str, keytab: str) -> Login:
-        """The keys of a principal; raises :class:`LoginError` if the file cannot be read."""
+    def from_keytab(cls, principal: str, keytab: str, where: str = "") -> Login:
+        """The keys of a principal; raises :class:`LoginError` if the file cannot be read.
+
+        ``where`` stands for the path in messages.
+        """
         path = os.path.abspath(os.path.expanduser(keytab))
+        where = where or f"the keytab {path}"
         if "@" not in principal:
             realm = gssapi.default_realm() if gssapi.is_available() else ""
             missing = "" if realm else _find_configuration_problem()
             if missing:
                 raise LoginError(missing)
             principal = f"{principal}@{realm}" if realm else principal
-        problem = _find_keytab_problem(path, principal)
+        problem = _find_keytab_problem(path, principal, where)
         if problem:
             raise LoginError(problem)
         # The name holds what makes the tickets: a process logs in once for each.
         cache = f"MEMORY:tony-{principal}-{path}".replace(" ", "_")
-        login = cls(
-            {"client_keytab": f"FILE:{path}", "ccache": cache}, f"the keytab {path}", principal
-        )
+        login = cls({"client_keytab": f"FILE:{path}", "ccache": cache}, where, principal)
         login._keytab = path
         return login
 
@@ -182,6 +184,11 @@ class Login:
     def is_keytab(self) -> bool:
         """Whether it can log in by itself again and again."""
         return bool(self._keytab)
+
+    @property
+    def keytab(self) -> str:
+        """The path of the keytab; empty for a ticket cache."""
+        return self._keytab
 
     @property
     def cache(self) -> str:
@@ -293,7 +300,7 @@ class Login:
             return LoginError(sentence)
         if error.code in _NO_CREDENTIAL or error.no_credential:
             if self.is_keytab:
-                problem = _find_keytab_problem(self._keytab, self._wanted)
+                problem = _find_keytab_problem(self._keytab, self._wanted, self.where)
                 return LoginError(problem or f"{self.where} gives no ticket ({words})")
             return LoginError(
                 f"there is no Kerberos ticket in {self.where}: get one by kinit, or name a keytab"
@@ -412,22 +419,22 @@ def _find_configuration_problem() -> str:
     return problem
 
 
-def _find_keytab_problem(path: str, principal: str) -> str:
+def _find_keytab_problem(path: str, principal: str, where: str) -> str:
     """Why a keytab holds no keys of a principal; empty if it does."""
     try:
         with open(path, "rb") as file:
             held = read_principals(file.read())
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        return f"the keytab {path} cannot be read ({reason}): correct the path or its permissions"
+        return f"{where} cannot be read ({reason}): correct the path or its permissions"
     except NoKeytab as error:
-        return f"the keytab {path} cannot be used, for {error}: get a new one"
+        return f"{where} cannot be used, for {error}: get a new one"
     if principal in held:
         return ""
     if not held:
-        return f"the keytab {path} is empty: get a new one"
+        return f"{where} is empty: get a new one"
     return (
-        f"the keytab {path} has no keys of {principal}: name a principal that it has by --principal"
+        f"{where} has no keys of {principal}: name a principal that it has by --principal"
         f" ({', '.join(held[:5])}{', ...' if len(held) > 5 else ''})"
     )
 

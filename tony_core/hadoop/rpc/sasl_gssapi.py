@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Optional, Protocol, Sequence, Tuple
 
-from tony_core.hadoop.errors import AuthenticationError
+from tony_core.hadoop.errors import AuthenticationError, ProtectionRefused
 from tony_core.hadoop.rpc.sasl import STRENGTH, choose_protection
 
 _LAYERS = {"auth": 1, "auth-int": 2, "auth-conf": 4}
@@ -94,7 +94,10 @@ class Gssapi:
         if len(offer) != 4:
             raise AuthenticationError("the server's offer of protections cannot be read")
         offered = [qop for qop, bit in _LAYERS.items() if offer[0] & bit]
-        self.qop = choose_protection(offered, self._allowed)
+        try:
+            self.qop = choose_protection(offered, self._allowed)
+        except AuthenticationError as error:
+            raise ProtectionRefused(str(error)) from None  # what it offers was signed
         ours = 0
         if self.protects:
             ours = _LONGEST

@@ -130,8 +130,13 @@ class RmClient:
         *,
         identity: Optional[ClusterIdentity] = None,
         limits: CallTimeouts = CallTimeouts(),
+        encrypted: bool = False,
     ) -> RmClient:
-        """A client of a site's ResourceManager; connects at the first call."""
+        """A client of a site's ResourceManager; connects at the first call.
+
+        ``encrypted``: no weaker protection will do (:class:`ProtectionRefused`), whatever the
+        site's configuration allows.
+        """
         who = identity or cluster_identity(conf)
         found = endpoints.rm_client(conf)
         return cls(
@@ -139,7 +144,7 @@ class RmClient:
                 found,
                 PROTOCOL,
                 who.for_rpc(lambda: rm_token_service(conf), found.service),
-                allowed=endpoints.allowed_protections(conf),
+                allowed=("auth-conf",) if encrypted else endpoints.allowed_protections(conf),
                 limits=limits,
             )
         )

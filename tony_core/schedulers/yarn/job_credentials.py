@@ -8,6 +8,8 @@ container's user may read. They hold tokens of Hadoop and *secrets* (bytes by na
 ``tony.job``              for the master: the whole job (:class:`MasterCredentials`)
 ``tony.site``             for executors: how to find the next master
                           (:class:`ExecutorCredentials`)
+``tony.keytab``           for the master of a job that ships its keytab: keys of its owner
+                          (:class:`ShippedKeytab`)
 ``tony.start``            environment, command and links of the container (``node/start.py``)
 ========================  ===========================================================
 
@@ -23,6 +25,7 @@ Python 3.8, standard library only.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from tony_core.hadoop.site.configuration import SiteConfiguration
 
 JOB = "tony.job"
+KEYTAB = "tony.keytab"
 
 JOB_FILE = "tony-job.parcel"
 """The name, in the master's container, of a job that is too long for the credentials."""
@@ -93,6 +97,37 @@ class MasterCredentials(NamedTuple):
             raise JobCredentialsError(f"the job's description lacks {error}") from None
 
 
+class ShippedKeytab(NamedTuple):
+    """The keys by which a master fetches fresh tokens, and what for. In no file but credentials."""
+
+    principal: str  # in full
+    keytab: bytes  # its entries alone
+    file_systems: Tuple[str, ...]  # a location of each for which the job has a token
+
+    def __repr__(self) -> str:  # without the keys
+        return f"ShippedKeytab(principal={self.principal!r}, file_systems={self.file_systems!r})"
+
+    def encode(self) -> bytes:
+        """Compress for the credentials."""
+        keytab = base64.b64encode(self.keytab).decode("ascii")
+        return _compress({**self._asdict(), "keytab": keytab})
+
+    @classmethod
+    def decode(cls, data: bytes) -> ShippedKeytab:
+        """Undo :meth:`encode`; raises :class:`JobCredentialsError`."""
+        values = _decompress(data, KEYTAB)
+        try:
+            found = values["file_systems"]
+            if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+                raise JobCredentialsError("file_systems of the keytab is not a list of texts")
+            keytab = base64.b64decode(_text(values, "keytab"), validate=True)
+            return cls(_text(values, "principal"), keytab, tuple(found))
+        except KeyError as error:
+            raise JobCredentialsError(f"the keytab's description lacks {error}") from None
+        except ValueError as error:
+            raise JobCredentialsError(f"the keytab cannot be read: {error}") from None
+
+
 class ExecutorCredentials(NamedTuple):
     """The site and state folder by which an executor finds the next master."""
 
@@ -138,6 +173,12 @@ def read_master_credentials(
                 f"this container has no job: neither {JOB} in its credentials nor a file {JOB_FILE}"
             ) from None
     return MasterCredentials.decode(packed)
+
+
+def read_shipped_keytab(secrets: Mapping[str, bytes]) -> Optional[ShippedKeytab]:
+    """The keytab in a master's credentials; None for a job that ships none."""
+    data = secrets.get(KEYTAB)
+    return None if data is None else ShippedKeytab.decode(data)
 
 
 def read_executor_credentials(secrets: Mapping[str, bytes]) -> ExecutorCredentials:
@@ -213,15 +254,27 @@ _YARN_PROPERTIES = (
 )
 """Properties of YARN, for the master only."""
 
+_LOGIN_PROPERTIES = (
+    r"hadoop\.security\.auth_to_local",
+    r"dfs\.namenode\.kerberos\.principal",
+    r"yarn\.resourcemanager\.principal",
+)
+"""Properties of Kerberos, for the master of a job that ships its keytab: no other logs in."""
+
 _FOR_EXECUTORS = re.compile("|".join(_HDFS_PROPERTIES))
 _FOR_MASTER = re.compile("|".join(_HDFS_PROPERTIES + _YARN_PROPERTIES))
+_FOR_LOGIN = re.compile("|".join(_HDFS_PROPERTIES + _YARN_PROPERTIES + _LOGIN_PROPERTIES))
 
 
-def select_master_properties(conf: SiteConfiguration) -> Dict[str, str]:
-    """The master's properties, resolved; ``SiteConfiguration.of`` reads them on the node."""
+def select_master_properties(conf: SiteConfiguration, logs_in: bool = False) -> Dict[str, str]:
+    """The master's properties, resolved; ``SiteConfiguration.of`` reads them on the node.
+
+    ``logs_in``: whether the job ships a keytab, by which its master logs in.
+    """
     from tony_core.hadoop.site.certificates import CA_PEM, read_authorities
 
-    return _select({**conf.to_json(), CA_PEM: read_authorities(conf)}, _FOR_MASTER)
+    wanted = _FOR_LOGIN if logs_in else _FOR_MASTER
+    return _select({**conf.to_json(), CA_PEM: read_authorities(conf)}, wanted)
 
 
 def select_executor_properties(site: Mapping[str, str]) -> Dict[str, str]:

@@ -148,6 +148,8 @@ class TonyHook(BaseHook):
             started = client.submit(loaded.job, detach=True)
         for problem in (*loaded.warnings, *started.warnings):
             self.log.warning("%s", problem)
+        if started.lifetime_limit is not None:
+            self.log.info("%s %s", started.app_id, started.lifetime_limit.text)
         return started.app_id
 
     def _check_user(self, scheduler: Scheduler) -> None:

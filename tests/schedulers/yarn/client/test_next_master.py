@@ -53,12 +53,6 @@ def files(**visibility: str) -> Dict[str, LocalFile]:
     }
 
 
-def test_a_job_that_ends_with_its_tokens_starts_as_ever() -> None:
-    assert plan_start(False, files(weights=PRIVATE), CODE, 600 * KB, 1) == MasterStart(
-        carries_runtime=False, largest_job=LARGEST, closed=()
-    )
-
-
 @pytest.mark.parametrize(
     ("named", "packed", "of_job", "expected"),
     [
@@ -78,19 +72,21 @@ def test_a_job_that_ends_with_its_tokens_starts_as_ever() -> None:
 def test_what_travels_in_the_credentials(
     named: Dict[str, str], packed: Optional[int], of_job: int, expected: MasterStart
 ) -> None:
-    assert plan_start(True, files(**named), CODE, packed, of_job) == expected
+    expected = expected._replace(outlives_tokens=True)
+    assert plan_start(files(**named), CODE, packed, of_job) == expected
 
 
 class TestWarnings:
-    CLOSED = MasterStart(True, LARGEST, ("weights", JOB_FILE))
+    CLOSED = MasterStart(True, LARGEST, ("weights", JOB_FILE), outlives_tokens=True)
+    CARRIED = MasterStart(True, outlives_tokens=True)
 
     @staticmethod
     def conf(**values: str) -> SiteConfiguration:
         return SiteConfiguration.of({name.replace("_", "."): text for name, text in values.items()})
 
     def test_none_where_nothing_is_lost(self) -> None:
-        assert find_warnings(MasterStart(True), self.conf()) == []
-        assert find_warnings(MasterStart(True), SiteConfiguration.of({PRIVILEGES: "false"})) == []
+        assert find_warnings(self.CARRIED, self.conf()) == []
+        assert find_warnings(self.CARRIED, SiteConfiguration.of({PRIVILEGES: "false"})) == []
 
     def test_the_master_is_not_replaced(self) -> None:
         (text,) = find_warnings(self.CLOSED, self.conf())
@@ -104,11 +100,12 @@ class TestWarnings:
 
     def test_its_logs_are_not_stored(self) -> None:
         conf = SiteConfiguration.of({"yarn.log-aggregation-enable": "true"})
-        (text,) = find_warnings(MasterStart(True), conf)
+        (text,) = find_warnings(self.CARRIED, conf)
         assert text.startswith(
             "the cluster stores no logs of this job if it ends after the first 7 days"
         )
         assert len(find_warnings(self.CLOSED, conf)) == 2
+        assert find_warnings(MasterStart(), conf) == []
 
     def test_none_where_the_resource_manager_obtains_tokens(self) -> None:
         conf = SiteConfiguration.of({PRIVILEGES: "true", "yarn.log-aggregation-enable": "true"})
@@ -130,8 +127,15 @@ class TestPacking:
         packed = pack_runtime(LocalFileSystem(), str(staged))
         assert packed is not None and len(packed) <= MOST_CARRIED - LARGEST
         assert pack_runtime(LocalFileSystem(), str(staged)) == packed
+
+    def test_its_size_is_estimated_before_it_is_staged(self, staged: Path) -> None:
         described, _ = runtimes.describe(None, (Python.running(),))
-        assert len(packed) < next_master.estimate_packed(described.size)
+        packed = next_master.PackedRuntimes(lambda location: LocalFileSystem())
+        there = RUNTIME._replace(uri=str(staged))
+        exact = packed.size((there,))
+        estimate = packed.size((RUNTIME._replace(size=described.size, mtime_ms=0),))
+        assert exact is not None and estimate is not None
+        assert exact <= estimate <= MOST_CARRIED - LARGEST
 
     def test_another_archive_is_left_where_it_is(self, tmp_path: Path) -> None:
         (tmp_path / "runtime.zip").write_bytes(b"PK\3\4 and so on")
@@ -156,7 +160,7 @@ class TestPacking:
         # The master runs, and misses what this container does not have.
         assert done.returncode == 1, errors
         assert "the scheduler did not accept this master" in errors
-        assert "tony-runtime/tony_core/schedulers/yarn/master/pool_factory.py" in errors
+        assert "this container's credentials hold no token of a master" in errors
         there = {str(path.relative_to(work / CODE)) for path in (work / CODE).rglob("*.*")}
         with tarfile.open(staged) as archive:
             sources = {one.name for one in archive if one.isfile() and ".pyc" not in one.name}
@@ -196,6 +200,8 @@ def client(tmp_path: Path, staged: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     rm = Rm()
     scheduler._rm = RpcResourceManager(rm, scheduler._conf, "ada")
     monkeypatch.setattr(scheduler, "_name_services", lambda *about: ())
+    monkeypatch.setattr(scheduler, "_keytab_secrets", lambda *about: {})
+    monkeypatch.setattr(scheduler, "_connect_for", lambda about: scheduler._connect())
     registry.register("hdfs", lambda: hdfs)
     yield Client(scheduler, rm, hdfs)
     scheduler.close()

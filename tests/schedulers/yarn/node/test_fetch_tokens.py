@@ -9,9 +9,11 @@ import pytest
 
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.tokens import HDFS_DELEGATION, Token
-from tony_core.schedulers.yarn.node.fetch_tokens import Fetched, Request
+from tony_core.schedulers.yarn.node.fetch_request import Fetched, Request
 
-REQUEST = Request({"fs.defaultFS": "hdfs://nn:8020"}, "ann@A.REALM", "none", "ann", ("hdfs://nn/",))
+REQUEST = Request(
+    {"fs.defaultFS": "hdfs://nn:8020"}, "ann@A.REALM", b"none", "ann", ("hdfs://nn/",)
+)
 
 
 def run(text: str, before: str = "", limit_s: float = 60.0) -> subprocess.CompletedProcess[str]:
@@ -44,16 +46,30 @@ def test_what_is_no_answer_is_refused(text: str) -> None:
         Fetched.decode(text)
 
 
-def test_a_keytab_that_is_not_there_is_one_sentence() -> None:
+def test_a_keytab_that_is_none_is_one_sentence() -> None:
     done = run(REQUEST.encode())
     assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot be read (no such file or directory)" in done.stderr
+    assert done.stderr.startswith("the shipped keytab cannot be used, for it is not a keytab")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("before", ["0", "del f.os.memfd_create"])
+def test_a_keytab_is_in_no_folder(before: str) -> None:
+    """Not even for an instant, and in none of the process's variables or arguments."""
+    look = "lambda conf, request, path: print(path, f.os.stat(path).st_nlink, open(path).read())"
+    done = run(REQUEST._replace(check=True).encode(), f"exec({f'{before}; f.log_in = {look}'!r})")
+    path, links, content, answer = done.stdout.split()
+    assert path.startswith("/proc/self/fd/") and (links, content, answer) == ("0", "none", "{}")
+
+
+def test_requests_show_neither_keys_nor_tokens() -> None:
+    shown = repr(REQUEST._replace(keytab=b"KEYS", held=b"TOKENS"))
+    assert "KEYS" not in shown and "TOKENS" not in shown
 
 
 def test_a_login_that_blocks_ends_at_the_limit() -> None:
     done = run(REQUEST.encode(), "f.log_in = lambda *given: time.sleep(25)", limit_s=0.3)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == (
         "the fetch of fresh tokens took more than 0.3 s; it was logging in as ann@A.REALM\n"
     )

@@ -14,11 +14,12 @@ cancelled.
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Protocol, Sequence
+import time
+from typing import Dict, Iterable, List, Optional, Protocol, Sequence
 from urllib.parse import urlsplit
 
 from tony_core.files.artifact import Artifact
-from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.credentials import LOCATION, Credentials
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.hdfs.namenode_client import obtain_token
 from tony_core.hadoop.identity import ClusterIdentity, hdfs_token_service, rm_token_service
@@ -34,8 +35,10 @@ from tony_core.hadoop.tokens import (
     NM,
     RM_DELEGATION,
     Token,
+    shortest_lifetime,
 )
 from tony_core.job.spec import Job
+from tony_core.schedulers.port import LifetimeLimit
 
 _CALLERS_OWN = (AM_RM, NM, CONTAINER, LOCALIZER)
 _NAMENODES = "tony.other.namenodes"
@@ -94,6 +97,14 @@ def planned_tokens(conf: SiteConfiguration, services: Sequence[NameService]) -> 
     return [*names, f"{RM_DELEGATION} for {rm_token_service(conf)}"]
 
 
+def service_location(service: NameService) -> str:
+    """A location on a file system for which a job has a token, as its master names it."""
+    if service.highly_available:
+        return f"hdfs://{service.name}"
+    address = service.rpc.addresses[0]
+    return f"hdfs://{address.host}:{address.port}"
+
+
 def job_tokens(
     conf: SiteConfiguration,
     identity: ClusterIdentity,
@@ -122,6 +133,40 @@ def _with_callers(needed: Sequence[Token], caller: Credentials) -> Dict[str, Tok
             name = alias if alias not in found else f"{alias} {token.kind} {len(found)}"
             found[name] = token
     return found
+
+
+def find_lifetime_limit(
+    job: Job, identity: ClusterIdentity, tokens: Iterable[Token], now: float
+) -> Optional[LifetimeLimit]:
+    """Until when a job can live on its tokens; None where that ends nothing.
+
+    A caller's may end earlier: a token that the ResourceManager does not renew does not say when.
+    """
+    found = shortest_lifetime(tokens)
+    timeout = job.timeouts.application_s
+    if found is None or job.hadoop.ship_keytab:
+        return None
+    if timeout is not None and now + timeout <= found.ends_s:
+        return None
+    date = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.ends_s))
+    until = f"can run until {date} ({_describe_span(found.ends_s - now)})"
+    if identity.login is None:
+        until += f" at the latest: the tokens of {LOCATION} end then, or before"
+        remedy = "For longer, submit with a login: tony.kerberos.ship-keytab"
+    elif identity.real_user:
+        until += ": its tokens end then"
+        remedy = f"Submitted again by {identity.real_user}, it goes on from its checkpoint"
+    else:
+        until += ": its tokens end then"
+        remedy = "For longer: tony.kerberos.ship-keytab"
+    return LifetimeLimit(found.ends_s, f"{until}. {remedy}")
+
+
+def _describe_span(seconds: float) -> str:
+    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} seconds"
 
 
 def renewer_of(conf: SiteConfiguration) -> str:

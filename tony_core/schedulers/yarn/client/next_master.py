@@ -38,12 +38,14 @@ import io
 import tarfile
 import zipfile
 import zlib
-from typing import List, Mapping, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.files.location import base_name
+from tony_core.files.artifact import Artifact, Use, find
+from tony_core.files.location import base_name, masked
 from tony_core.files.port import FileSystem
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.launch import PUBLIC, LocalFile
+from tony_core.schedulers.port import SchedulerError
 from tony_core.schedulers.yarn.job_credentials import JOB_FILE, LARGEST
 
 SECRET = "tony.runtime"  # noqa: S105 (its name)
@@ -78,23 +80,22 @@ class MasterStart(NamedTuple):
     carries_runtime: bool = False  # in its credentials
     largest_job: int = LARGEST  # of a job there; a larger one is a file
     closed: Tuple[str, ...] = ()  # files that a node localizes by the job's tokens
+    outlives_tokens: bool = False  # whether the job goes on when its first tokens have ended
 
 
 def plan_start(
-    outlives_tokens: bool,
     files: Mapping[str, LocalFile],
     runtime: str,
     runtime_bytes: Optional[int],
     job_bytes: int,
 ) -> MasterStart:
-    """Decide what travels in a master's credentials; see the table in the module's docstring.
+    """Decide what travels in the master's credentials of a job that outlives its first tokens; see
+    the table in the module's docstring.
 
     :param files: the master's local resources; ``runtime`` is the name of the one with our code.
     :param runtime_bytes: the size of the packed runtime; None if it cannot be packed.
     :param job_bytes: the size of the encoded job.
     """
-    if not outlives_tokens:
-        return MasterStart()
     closed = [name for name, file in sorted(files.items()) if file.visibility != PUBLIC]
     room = MOST_CARRIED
     carries = runtime in closed and runtime_bytes is not None and runtime_bytes <= room - LARGEST
@@ -103,7 +104,7 @@ def plan_start(
         closed.remove(runtime)
     if job_bytes > room:
         closed.append(JOB_FILE)
-    return MasterStart(carries, room, tuple(closed))
+    return MasterStart(carries, room, tuple(closed), outlives_tokens=True)
 
 
 def find_warnings(start: MasterStart, conf: SiteConfiguration) -> List[str]:
@@ -111,7 +112,7 @@ def find_warnings(start: MasterStart, conf: SiteConfiguration) -> List[str]:
 
     The client reads its own configuration. Only what it says there is known.
     """
-    if conf.boolean(PRIVILEGES, False):
+    if not start.outlives_tokens or conf.boolean(PRIVILEGES, False):
         return []
     after = f"after the first {_first_tokens(conf)}"
     remedy = f"unless its ResourceManager has {PRIVILEGES}=true (not set in {_where(conf)})"
@@ -154,9 +155,40 @@ def _where(conf: SiteConfiguration) -> str:
     return named[0] if named else "this machine's configuration"
 
 
-def estimate_packed(size: int) -> int:
-    """The size of a runtime that is not staged yet, at most, from that of its sources."""
-    return size // _PACKS_TO
+class PackedRuntimes:
+    """The runtimes of a client's jobs as credentials carry them; each is read once.
+
+    :param open_files: the file system of a location.
+    """
+
+    def __init__(self, open_files: Callable[[str], FileSystem]) -> None:
+        self._open_files = open_files
+        self._packed: Dict[str, Optional[bytes]] = {}  # by location
+
+    def size(self, artifacts: Sequence[Artifact]) -> Optional[int]:
+        """The packed size of a job's runtime, at most; None if it cannot be packed."""
+        runtime = find(tuple(artifacts), Use.RUNTIME)
+        if runtime is not None and not runtime.mtime_ms:  # it is not staged yet
+            return runtime.size // _PACKS_TO
+        packed = self._pack(runtime)
+        return None if packed is None else len(packed)
+
+    def secrets(self, artifacts: Sequence[Artifact], start: MasterStart) -> Dict[str, bytes]:
+        """The secret of the master's credentials with the runtime, if it travels there."""
+        runtime = find(tuple(artifacts), Use.RUNTIME) if start.carries_runtime else None
+        packed = self._pack(runtime)
+        return {} if packed is None else {SECRET: packed}
+
+    def _pack(self, runtime: Optional[Artifact]) -> Optional[bytes]:
+        if runtime is None:
+            return None
+        location = runtime.uri
+        if location not in self._packed:
+            try:
+                self._packed[location] = pack_runtime(self._open_files(location), location)
+            except OSError as error:
+                raise SchedulerError(f"{masked(location)} cannot be read: {error}") from error
+        return self._packed[location]
 
 
 def pack_runtime(files: FileSystem, location: str) -> Optional[bytes]:

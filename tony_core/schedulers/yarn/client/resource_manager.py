@@ -40,6 +40,7 @@ FAILOVER_TRIES = 10  # about 15 s
 KILL_S = 30.0
 
 _PROTECTION = "hadoop.rpc.protection"
+_SHIPS_KEYTAB = "the job ships a keytab (tony.kerberos.ship-keytab)"
 
 
 class ResourceManager(Protocol):
@@ -141,9 +142,12 @@ class RpcResourceManager:
 
 
 def connect(
-    conf: SiteConfiguration, identity: ClusterIdentity, retries: int = 0
+    conf: SiteConfiguration, identity: ClusterIdentity, retries: int = 0, encrypted: bool = False
 ) -> ResourceManager:
-    """The ResourceManager of a site; :class:`SchedulerError` if none of its ports is open."""
+    """The ResourceManager of a site; :class:`SchedulerError` if none of its ports is open.
+
+    ``encrypted``: nothing may go there in clear, whatever the site's configuration allows.
+    """
     rpc, web = endpoints.rm_client(conf), endpoints.rm_web(conf)
     is_pair = len(rpc.addresses) > 1
     # During a failover neither of a pair may listen for some seconds.
@@ -152,7 +156,8 @@ def connect(
     if problem and not by_web and not is_pair and retries > 1:
         problem = connection_problem(rpc, retries)
     if not problem:
-        return RpcResourceManager(RmClient.open(conf, identity=identity), conf, identity.user)
+        client = RmClient.open(conf, identity=identity, encrypted=encrypted)
+        return RpcResourceManager(client, conf, identity.user)
     if not by_web:
         raise SchedulerError(problem)
     # Imported here: most sites never need it.
@@ -161,7 +166,9 @@ def connect(
     access = identity.for_web(conf)
     if identity.is_secure and not access.is_secure:
         raise SchedulerError(f"{problem}; and its web server is no way around: {_why_not(conf)}")
-    unsafe = _why_unsafe(conf, identity) if identity.is_secure and not web.tls else ""
+    unsafe = ""
+    if identity.is_secure and not web.tls:
+        unsafe = _SHIPS_KEYTAB if encrypted else _why_unsafe(conf, identity)
     rest = RestResourceManager(web, identity.user, access, problem, unsafe)
     if identity.real_user and access.is_secure:
         _check_proxy_user(rest, identity, problem)

@@ -12,16 +12,22 @@ only a submit needs: that is what the imports inside functions are for.
 from __future__ import annotations
 
 import os
-from functools import partial
+import time
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
 from tony_core.files import registry
-from tony_core.files.artifact import Artifact, Use, find
-from tony_core.files.location import is_remote, masked, scheme_of
+from tony_core.files.artifact import Artifact
+from tony_core.files.location import is_remote, scheme_of
 from tony_core.files.port import FileSystem
 from tony_core.hadoop.credentials import Credentials
-from tony_core.hadoop.errors import ConfigurationError, HadoopError, Unreachable
+from tony_core.hadoop.errors import (
+    ConfigurationError,
+    HadoopError,
+    ProtectionRefused,
+    Unreachable,
+)
 from tony_core.hadoop.identity import ClusterIdentity, cluster_identity
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.certificates import read_authorities
@@ -33,6 +39,7 @@ from tony_core.schedulers import port
 from tony_core.schedulers.port import (
     AppStatus,
     LastingRefusal,
+    LifetimeLimit,
     SchedulerError,
     Submission,
 )
@@ -48,7 +55,7 @@ if TYPE_CHECKING:
     from tony_core.hadoop.web import WebAccess
     from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
     from tony_core.schedulers.yarn.client.doctor import Stage
-    from tony_core.schedulers.yarn.client.next_master import MasterStart
+    from tony_core.schedulers.yarn.client.next_master import MasterStart, PackedRuntimes
     from tony_core.schedulers.yarn.client.submission import AppRequest
     from tony_core.schedulers.yarn.job_credentials import MasterCredentials
     from tony_core.schedulers.yarn.local_resources import Visibility
@@ -79,12 +86,13 @@ class YarnScheduler(port.Scheduler):
             raise LastingRefusal(str(error)) from None
         self.user = self._identity.user
         self._rm: Optional[ResourceManager] = None
+        self._rm_is_encrypted = False  # whatever the site's configuration allows
         self._logs: Optional[YarnLogReader] = None
         self._web: Optional[WebAccess] = None
         self._new: Optional[NewApplication] = None  # an id that is not used yet
         self._limits: Dict[int, Tuple[Job, ClusterLimits]] = {}
         self._visibility: Dict[str, Visibility] = {}
-        self._runtimes: Dict[str, Optional[bytes]] = {}  # by location, as credentials carry them
+        self._lifetime_limits: Dict[str, LifetimeLimit] = {}  # by application
         for scheme in SCHEMES:
             registry.register(scheme, _Files(self._conf, self._identity))
 
@@ -103,7 +111,7 @@ class YarnScheduler(port.Scheduler):
         new, self._new = self._new, None
         if new is None:
             try:
-                new = self._connect(job.hadoop.rm_retries).new_application()
+                new = self._connect_for(job).new_application()
             except HadoopError as error:
                 raise refusals.translate_error(error, "a new application id") from None
         return str(new.id)
@@ -132,7 +140,7 @@ class YarnScheduler(port.Scheduler):
         return [*find_security_warnings(job, self._identity), *found]
 
     def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
-        from tony_core.schedulers.yarn.client import submission
+        from tony_core.schedulers.yarn.client import next_master, submission
 
         job = submission.admit_real_user(job, self._identity)
         root = self.staging_root(job)
@@ -147,7 +155,7 @@ class YarnScheduler(port.Scheduler):
             details=self._request(app_id, job, artifacts, start).describe(
                 submission.describe_credentials(app_id, root, credentials, tokens, start)
             ),
-            warnings=self._outliving_warnings(job, start),
+            warnings=tuple(next_master.find_warnings(start, self._conf)),
         )
 
     def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
@@ -163,16 +171,19 @@ class YarnScheduler(port.Scheduler):
         sent = False
         try:
             secrets.update(request.secrets())
-            secrets.update(self._carried_runtime(artifacts, start))
+            secrets.update(self._runtimes.secrets(artifacts, start))
             if file is not None:
                 request = submissions.upload_job_file(request, root, file)
-            rm = self._connect(job.hadoop.rm_retries)
+            rm = self._connect_for(job)
             home.write_pointer(home.home_or_root(self._conf, self.user, root), root, app_id)
             # As late as possible: nothing cancels the tokens of a submit that fails.
-            tokens = self._job_tokens(rm, self._name_services(job, artifacts, root))
+            services = self._name_services(job, artifacts, root)
+            tokens = self._job_tokens(rm, services)
+            secrets.update(self._keytab_secrets(job, services))
             sent = True  # from here on it may have been submitted, whatever goes wrong
             rm.submit(request, Credentials(tokens, secrets))
             submissions.wait_until_accepted(rm.report, request.app_id)
+            self._note_lifetime(app_id, job, tokens)
         except BaseException as error:
             if sent:
                 self._undo(app_id)
@@ -204,55 +215,12 @@ class YarnScheduler(port.Scheduler):
         """What of the master travels in its credentials; see ``next_master``."""
         from tony_core.schedulers.yarn.client import next_master, submission
 
-        if not (job.hadoop.ship_keytab and self._identity.is_secure):
+        if not self._ships_keytab(job):
             return next_master.MasterStart()
         visibility = self._find_visibility(credentials.root)(artifacts)
-        runtime = find(tuple(artifacts), Use.RUNTIME)
-        size: Optional[int] = None
-        if runtime is not None and not runtime.mtime_ms:  # it will be staged
-            size = next_master.estimate_packed(runtime.size)
-        elif runtime is not None:
-            packed = self._pack_runtime(runtime.uri)
-            size = None if packed is None else len(packed)
-        return next_master.plan_start(
-            True,
-            submission.master_files(job, artifacts, visibility),
-            submission.RUNTIME,
-            size,
-            len(credentials.encode()),
-        )
-
-    def _pack_runtime(self, location: str) -> Optional[bytes]:
-        """A runtime that is there, as credentials carry it; read once."""
-        from tony_core.schedulers.yarn.client.next_master import pack_runtime
-
-        if location not in self._runtimes:
-            try:
-                files = registry.filesystem(location)
-                self._runtimes[location] = pack_runtime(files, location)
-            except OSError as error:
-                raise SchedulerError(f"{masked(location)} cannot be read: {error}") from error
-        return self._runtimes[location]
-
-    def _carried_runtime(
-        self, artifacts: Sequence[Artifact], start: MasterStart
-    ) -> Dict[str, bytes]:
-        """The secret of the master's credentials with TonY's own code, if it travels there."""
-        runtime = find(tuple(artifacts), Use.RUNTIME) if start.carries_runtime else None
-        packed = self._pack_runtime(runtime.uri) if runtime is not None else None
-        if packed is None:
-            return {}
-        from tony_core.schedulers.yarn.client import next_master
-
-        return {next_master.SECRET: packed}
-
-    def _outliving_warnings(self, job: Job, start: MasterStart) -> Tuple[str, ...]:
-        """What a job that outlives its first tokens loses then; nothing for other jobs."""
-        if not (job.hadoop.ship_keytab and self._identity.is_secure):
-            return ()
-        from tony_core.schedulers.yarn.client.next_master import find_warnings
-
-        return tuple(find_warnings(start, self._conf))
+        files = submission.master_files(job, artifacts, visibility)
+        packed = self._runtimes.size(artifacts)
+        return next_master.plan_start(files, submission.RUNTIME, packed, len(credentials.encode()))
 
     def _credentials(self, job: Job, artifacts: Sequence[Artifact], root: str) -> MasterCredentials:
         from tony_core.schedulers.yarn.client import submission
@@ -287,14 +255,47 @@ class YarnScheduler(port.Scheduler):
 
         return job_tokens(self._conf, self._identity, rm, services)
 
+    def _note_lifetime(self, app_id: str, job: Job, tokens: Mapping[str, Token]) -> None:
+        if not tokens:
+            return
+        from tony_core.schedulers.yarn.client.delegation_tokens import find_lifetime_limit
+
+        limit = find_lifetime_limit(job, self._identity, tokens.values(), time.time())
+        if limit is not None:
+            self._lifetime_limits[app_id] = limit
+
+    def lifetime_limit(self, app_id: str) -> Optional[LifetimeLimit]:
+        return self._lifetime_limits.get(app_id)
+
+    def _ships_keytab(self, job: Job) -> bool:
+        return self._identity.is_secure and job.hadoop.ship_keytab
+
+    def _keytab_secrets(self, job: Job, services: Sequence[NameService]) -> Mapping[str, bytes]:
+        """The secret of a master that fetches fresh tokens; none for other jobs."""
+        if not self._ships_keytab(job) or self._identity.login is None:
+            return {}
+        from tony_core.schedulers.yarn import job_credentials
+        from tony_core.schedulers.yarn.client.delegation_tokens import service_location
+        from tony_core.schedulers.yarn.client.security import read_shipped_keys
+
+        keys = read_shipped_keys(job, self._identity)
+        places = tuple(map(service_location, services))
+        shipped = job_credentials.ShippedKeytab(self._identity.login.principal, keys, places)
+        return {job_credentials.KEYTAB: shipped.encode()}
+
     def _planned_tokens(self, job: Job, artifacts: Sequence[Artifact], root: str) -> Sequence[str]:
         services = self._name_services(job, artifacts, root)
         if not services:
             return ()
         from tony_core.schedulers.yarn.client.delegation_tokens import planned_tokens
 
+        shipped = []
+        if self._ships_keytab(job) and self._identity.login is not None:
+            from tony_core.schedulers.yarn.job_credentials import KEYTAB
+
+            shipped = [f"{KEYTAB} (the keys of {self._identity.login.principal})"]
         try:
-            return planned_tokens(self._conf, services)
+            return [*planned_tokens(self._conf, services), *shipped]
         except ConfigurationError as error:
             raise SchedulerError(str(error)) from None
 
@@ -404,16 +405,30 @@ class YarnScheduler(port.Scheduler):
 
     # ------------------------------------------------------------------ the cluster
 
+    @cached_property
+    def _runtimes(self) -> PackedRuntimes:
+        from tony_core.schedulers.yarn.client.next_master import PackedRuntimes
+
+        return PackedRuntimes(registry.filesystem)
+
     @property
     def web(self) -> WebAccess:
         if self._web is None:
             self._web = self._identity.for_web(self._conf)
         return self._web
 
-    def _connect(self, retries: int = 0) -> ResourceManager:
+    def _connect(self, retries: int = 0, encrypted: bool = False) -> ResourceManager:
+        if self._rm is not None and encrypted and not self._rm_is_encrypted:
+            self._rm.close()
+            self._rm = None
         if self._rm is None:
-            self._rm = connect(self._conf, self._identity, retries)
+            self._rm = connect(self._conf, self._identity, retries, encrypted)
+            self._rm_is_encrypted = encrypted
         return self._rm
+
+    def _connect_for(self, job: Job) -> ResourceManager:
+        """The connection for a job's submit: a keytab must not travel in clear."""
+        return self._connect(job.hadoop.rm_retries, self._ships_keytab(job))
 
     def _read_limits(self, job: Job) -> ClusterLimits:
         """The cluster's limits, read once for a job."""
@@ -421,7 +436,13 @@ class YarnScheduler(port.Scheduler):
         if kept is not None and kept[0] is job:
             return kept[1]
         try:
-            limits = self._connect(job.hadoop.rm_retries).read_limits(job)
+            limits = self._connect_for(job).read_limits(job)
+        except ProtectionRefused as error:
+            raise LastingRefusal(
+                f"{error}. The job ships a keytab (tony.kerberos.ship-keytab), which must travel"
+                " encrypted: have an administrator allow privacy (a list authentication,privacy is"
+                " enough), or leave the key out"
+            ) from None
         except HadoopError as error:
             raise refusals.translate_error(error, "asking the cluster") from error
         self._new = limits.application

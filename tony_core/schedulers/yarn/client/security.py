@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import List
 
+from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.identity import ClusterIdentity
+from tony_core.hadoop.kerberos.keytab import NoKeytab, select_keys
 from tony_core.job.spec import Job
 
 _ENABLED = "tony.application.security.enabled"
+_SHIP = "tony.kerberos.ship-keytab"
 
 
 def find_security_problems(job: Job, identity: ClusterIdentity) -> List[str]:
@@ -22,12 +26,51 @@ def find_security_problems(job: Job, identity: ClusterIdentity) -> List[str]:
         return []
     wanted, login = job.hadoop.principal or "", identity.login
     if not wanted or (login is not None and login.is_keytab and _are_same(wanted, login.principal)):
-        return []
+        return find_shipping_problems(job, identity)
     return [
         f"tony.kerberos.principal is {wanted}, and this client is logged in as"
         f" {login.principal if login is not None else identity.user}: open the client for the job's"
         " login (tony_core.client.cluster_login), or name it for the whole connection"
     ]
+
+
+def find_shipping_problems(job: Job, identity: ClusterIdentity) -> List[str]:
+    """Why a job may not ship its keytab (``tony.kerberos.ship-keytab``), or cannot.
+
+    A keytab is its owner's for good: only the owner's own goes to the owner's own job. What a
+    service adds for the keytabs that are its own: ``client/cluster_login.py``.
+    """
+    if not job.hadoop.ship_keytab or not identity.is_secure:
+        return []
+    if identity.real_user:
+        return [
+            f"{_SHIP} is true, and {identity.real_user} submits for {identity.user}"
+            " (HADOOP_PROXY_USER, --proxy-user): the keytab is the service's, and a user's job must"
+            " not get it. Leave the key out; the job can live as long as its tokens"
+        ]
+    try:
+        read_shipped_keys(job, identity)
+    except ConfigurationError as error:
+        return [str(error)]
+    return []
+
+
+def read_shipped_keys(job: Job, identity: ClusterIdentity) -> bytes:
+    """A keytab with the owner's keys alone, for the master; raises ConfigurationError."""
+    path, login = job.hadoop.keytab or "", identity.login
+    if login is None or os.path.realpath(path) != os.path.realpath(login.keytab or os.devnull):
+        raise ConfigurationError(
+            f"{_SHIP} is true, and this client has not logged in by {path or 'a keytab'}: name"
+            " the owner's by tony.kerberos.principal and tony.kerberos.keytab"
+        )
+    try:
+        with open(path, "rb") as file:
+            keys = select_keys(file.read(), login.principal)
+    except (OSError, NoKeytab) as error:
+        raise ConfigurationError(f"{_SHIP}: {path} cannot be read: {error}") from None
+    if not keys:
+        raise ConfigurationError(f"{_SHIP}: {path} has no keys of {login.principal}")
+    return keys
 
 
 def _are_same(wanted: str, principal: str) -> bool:
@@ -42,9 +85,9 @@ def find_security_warnings(job: Job, identity: ClusterIdentity) -> List[str]:
                 f"{_ENABLED}=false is of no effect: the cluster asks for Kerberos (core-site.xml)"
             ]
         return []
-    if job.hadoop.namenodes:
-        return [
-            "tony.other.namenodes is of no effect: the cluster does not ask for Kerberos, and"
-            " nothing needs a token"
-        ]
-    return []
+    named = ["tony.other.namenodes"] if job.hadoop.namenodes else []
+    named += [_SHIP] if job.hadoop.ship_keytab else []
+    return [
+        f"{key} is of no effect: the cluster does not ask for Kerberos, and nothing needs a token"
+        for key in named
+    ]

@@ -327,7 +327,7 @@ def master_credentials(
         job=job_to_json(job.replace(user=user)),
         artifacts=[{**item.to_json(), "visibility": visibility.of(item)} for item in artifacts],
         config=job_to_xml(job, masked=True),
-        site=job_credentials.select_master_properties(conf),
+        site=job_credentials.select_master_properties(conf, logs_in=job.hadoop.ship_keytab),
         user=user,
         root=root,
         history_root=job.history.location or f"{root}/history",

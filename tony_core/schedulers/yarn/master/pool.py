@@ -23,7 +23,7 @@ from typing import Callable, List, Optional, Sequence
 from tony_core.exit_causes import ExitCause
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import AttemptNotFound, HadoopError, InvalidToken
-from tony_core.hadoop.tokens import AM_RM, Token, shortest_lifetime
+from tony_core.hadoop.tokens import AM_RM, Token
 from tony_core.hadoop.yarn.ids import ContainerId, NodeId
 from tony_core.hadoop.yarn.node_manager import NodeManager, NodeTokens
 from tony_core.hadoop.yarn.records import AppReport, Container, ContainerStatus
@@ -40,6 +40,7 @@ from tony_core.schedulers.yarn.master.launch_context import LaunchContexts, Laun
 from tony_core.schedulers.yarn.master.launcher import ContainerLauncher, NodeClient
 from tony_core.schedulers.yarn.master.nodes import NodeReports
 from tony_core.schedulers.yarn.master.placement import ClusterNode, add_own_usage
+from tony_core.schedulers.yarn.master.user_tokens import UserTokens
 from tony_core.schedulers.yarn.resources import to_capability, to_resources
 
 # A node's report reaches the ResourceManager within a second, and us by the next heartbeat.
@@ -70,7 +71,7 @@ class YarnPool(container_pool.ContainerPool):
         superseded: Callable[[str], object] = exit_superseded,
         log: Callable[[str], None] = lambda text: None,
         closing: Callable[[], None] = lambda: None,
-        renew: Callable[[Credentials], object] = lambda tokens: None,
+        user_tokens: Optional[UserTokens] = None,
     ) -> None:
         self._rm = rm
         self._heartbeat = Heartbeat(rm, application.attempt, self, report, log)
@@ -82,7 +83,7 @@ class YarnPool(container_pool.ContainerPool):
         self._tokens = tokens or NodeTokens()
         self._launcher = ContainerLauncher(self._tokens, self, open_node)
         self._closing = closing
-        self._renew = renew
+        self._user_tokens = user_tokens or UserTokens()
         self._superseded = superseded
         self._log = log
         self._containers = Containers(application.attempt.number)
@@ -124,14 +125,13 @@ class YarnPool(container_pool.ContainerPool):
             settle_s=SETTLE_S,
             can_restart_master=number < self._application.max_attempts,
             ends_containers_at_finish=True,
-            tokens=self._token_dates(),
         )
         self._thread = threading.Thread(
             target=self._run_heartbeat, name="yarn-heartbeat", daemon=True
         )
         self._thread.start()
         self._registered_event.set()
-        return info
+        return self._user_tokens.describe(info)
 
     def request(self, requests: Sequence[container_pool.ContainerRequest], gang: bool) -> None:
         with self._changed:
@@ -196,12 +196,14 @@ class YarnPool(container_pool.ContainerPool):
         with self._changed:
             held = self._contexts.credentials.with_renewed(fresh)
             self._contexts = self._contexts._replace(credentials=held)
-        self._renew(held)
+        self._user_tokens.renew(held)
         return Credentials(held.tokens).encode()
 
-    def _token_dates(self) -> Optional[container_pool.TokenDates]:
-        found = shortest_lifetime(self._contexts.credentials.tokens.values())
-        return None if found is None else container_pool.TokenDates(found.issued_s, found.ends_s)
+    def check_fetch(self) -> None:
+        self._user_tokens.check()
+
+    def fetch_tokens(self) -> container_pool.FreshTokens:
+        return self._user_tokens.fetch()
 
     def report(self, progress: float, tracking_url: str) -> None:
         with self._changed:

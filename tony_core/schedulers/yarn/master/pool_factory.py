@@ -7,7 +7,17 @@ import os
 import socket
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, MutableMapping, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    MutableMapping,
+    Optional,
+    Tuple,
+)
 
 from tony_core.files.artifact import Artifact, Use, find
 from tony_core.files.location import join
@@ -30,11 +40,13 @@ from tony_core.schedulers.yarn.master.container_requests import ContainerRequest
 from tony_core.schedulers.yarn.master.launch_context import RUNTIME, LaunchContexts
 from tony_core.schedulers.yarn.master.nodes import NodeReports, UserClient
 from tony_core.schedulers.yarn.master.pool import YarnPool
+from tony_core.schedulers.yarn.master.user_tokens import UserTokens, token_dates
 from tony_core.schedulers.yarn.master.webproxy import web_proxy
 from tony_core.schedulers.yarn.node import start
 
 if TYPE_CHECKING:
     from tony_core.files.hdfs import WebHdfsFileSystem
+    from tony_core.schedulers.yarn.master.token_fetcher import TokenFetcher
 
 JOB_FOLDER = "tony-job"
 
@@ -47,9 +59,19 @@ def open_master(arguments: Any) -> Tuple[container_pool.MasterContext, YarnPool]
         raise port.SchedulerError("this container's credentials hold no token of a master")
     sent = job_credentials.read_master_credentials(credentials.secrets)
     folder = write_job_folder(sent, os.path.abspath(JOB_FOLDER))
+    more: Dict[str, Any] = {}
+    shipped = job_credentials.read_shipped_keytab(credentials.secrets)
+    if shipped is not None:
+        from tony_core.schedulers.yarn.master.token_fetcher import create_fetcher, fetch_overdue
+
+        fetcher = create_fetcher(shipped, sent, os.environ)
+        fetched = fetch_overdue(fetcher, credentials, log)
+        if fetched is not None:  # before the first look at HDFS, where the journal is
+            credentials = credentials.with_renewed(Credentials.decode(fetched.content))
+        more = {"fetcher": fetcher, "fetched": fetched}
     files = register_hdfs(sent, credentials)
     give_programs_their_tokens(os.environ)
-    return create_master(sent, credentials, token, os.environ, folder, files.renew_tokens)
+    return create_master(sent, credentials, token, os.environ, folder, files.renew_tokens, **more)
 
 
 def give_programs_their_tokens(env: MutableMapping[str, str]) -> None:
@@ -68,10 +90,11 @@ def create_master(
     env: Mapping[str, str],
     folder: str,
     renew_files: Callable[[Credentials], object] = lambda tokens: None,
+    **more: Any,
 ) -> Tuple[container_pool.MasterContext, YarnPool]:
     """Context and pool from a container's credentials, environment and folder.
 
-    ``renew_files`` gives fresh tokens to the file systems of this process.
+    ``renew_files`` gives fresh tokens to the file systems of this process; the pool gets ``more``.
     """
     attempt = attempt_of(token)
     if attempt is None:
@@ -133,7 +156,7 @@ def create_master(
         if program_tokens:  # of tony.am.command
             tokens.write(program_tokens)
 
-    return context, connect_pool(conf, application, job, contexts, token, identity, renew)
+    return context, connect_pool(conf, application, job, contexts, token, identity, renew, **more)
 
 
 def master_lost_s(conf: SiteConfiguration) -> float:
@@ -157,6 +180,8 @@ def connect_pool(
     token: Token,
     identity: ClusterIdentity,
     renew: Callable[[Credentials], object] = lambda tokens: None,
+    fetcher: Optional[TokenFetcher] = None,
+    fetched: Optional[container_pool.FreshTokens] = None,
     **more: Any,
 ) -> YarnPool:
     """A pool for the ResourceManager of a site; connects later."""
@@ -180,7 +205,9 @@ def connect_pool(
         end=lambda why: client.fail(application.attempt.application, why),
         log=log,
         closing=client.close,
-        renew=renew_all,
+        user_tokens=UserTokens(
+            renew_all, token_dates(contexts.credentials, fetched), fetcher, fetched
+        ),
         **more,
     )
 

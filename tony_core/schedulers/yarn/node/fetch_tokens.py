@@ -2,101 +2,52 @@
 
 A process of its own, which lives for seconds: Kerberos' library and its tickets stay out of the
 master's memory, and a KDC that does not answer cannot block the master. It reads a request on
-stdin, and writes one line on stdout (both JSON):
-
-==================  ==========================================================================
-request             meaning
-==================  ==========================================================================
-``site``            properties of the cluster, the principals of its services among them
-``principal``       whom to log in as
-``keytab``          the path of its keytab
-``user``            the owner of the job: the principal has to be this user's
-``file_systems``    locations; each is on a file system for which the job needs a token
-``check``           only find the library, ``krb5.conf`` and a login; the answer is then empty
-==================  ==========================================================================
-
-==================  ==========================================================================
-answer              meaning
-==================  ==========================================================================
-``credentials``     a file of credentials with the tokens, in base64
-``ends``            when the first of them expires, in seconds since the epoch
-==================  ==========================================================================
+stdin, and writes one line on stdout (``fetch_request``).
 
 The user is the renewer of these tokens, not the ResourceManager, which renews a job's first ones
-only. Each is renewed once, since the answer says when it expires. Exit code 1: one sentence on
-stderr says why there are none. Keys and tokens are in no argument, variable or message.
+only. Those of ``held`` are renewed until they are at the end of their maximum lifetime; new ones
+take their place then. Each new one is renewed once, since the answer says when it expires.
+
+Otherwise one sentence on stderr says why there are none; exit code 1: another try cannot help, 3:
+a server could not be reached. Keys and tokens are in no argument, variable or message. Kerberos'
+library reads a keytab from a path only: it gets that of a file without a name, in memory, which
+ends with the process, whatever ends it.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import sys
+import tempfile
 import threading
-from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
+from contextlib import contextmanager
+from functools import partial
+from typing import IO, Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 from tony_core.hadoop.credentials import Credentials
-from tony_core.hadoop.errors import ConfigurationError, HadoopError
+from tony_core.hadoop.errors import ConfigurationError, HadoopError, RemoteError, Unreachable
 from tony_core.hadoop.hdfs.namenode_client import obtain_token, renew_token
-from tony_core.hadoop.identity import ClusterIdentity, identity_by_login, rm_token_service
+from tony_core.hadoop.identity import (
+    ClusterIdentity,
+    hdfs_token_service,
+    identity_by_login,
+    rm_token_service,
+)
 from tony_core.hadoop.kerberos.login import Login
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
-from tony_core.hadoop.tokens import Token
+from tony_core.hadoop.tokens import HDFS_DELEGATION, RM_DELEGATION, Token, lifetime_of
 from tony_core.hadoop.yarn.rm_client import RmClient
+from tony_core.schedulers.yarn.node.fetch_request import (
+    FAILED,
+    UNREACHABLE,
+    USAGE,
+    Fetched,
+    Request,
+)
 
 LIMIT_S = 60.0
-FAILED, USAGE = 1, 2
-
-
-class Request(NamedTuple):
-    """What to fetch, and as whom."""
-
-    site: Dict[str, str]
-    principal: str
-    keytab: str
-    user: str
-    file_systems: Tuple[str, ...] = ()
-    check: bool = False
-
-    def encode(self) -> str:
-        """The text for the process's stdin."""
-        return json.dumps(self._asdict())
-
-    @classmethod
-    def decode(cls, text: str) -> Request:
-        """Undo :meth:`encode`; raises :class:`ValueError`."""
-        values = json.loads(text)
-        if not isinstance(values, dict) or not set(values) <= set(cls._fields):
-            raise ValueError(f"expected an object with {', '.join(cls._fields)}")
-        try:
-            return cls(**{**values, "file_systems": tuple(values.get("file_systems", ()))})
-        except TypeError as error:
-            raise ValueError(str(error)) from None
-
-
-class Fetched(NamedTuple):
-    """Fresh tokens by their services."""
-
-    credentials: Credentials
-    ends: float
-    """When the first of them expires, in seconds since the epoch."""
-
-    def encode(self) -> str:
-        """The line on the process's stdout."""
-        data = base64.b64encode(self.credentials.encode()).decode("ascii")
-        return json.dumps({"credentials": data, "ends": self.ends})
-
-    @classmethod
-    def decode(cls, text: str) -> Fetched:
-        """Undo :meth:`encode`; raises :class:`ValueError`."""
-        try:
-            values = json.loads(text)
-            data = base64.b64decode(values["credentials"], validate=True)
-            return cls(Credentials.decode(data), float(values["ends"]))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"the answer lacks {error}") from None
+SHIPPED = "the shipped keytab"
 
 
 def main(argv: Sequence[str], limit_s: float = LIMIT_S) -> int:
@@ -116,7 +67,7 @@ def main(argv: Sequence[str], limit_s: float = LIMIT_S) -> int:
         answer = _answer(request, lambda text: step.__setitem__(0, text))
     except HadoopError as error:
         sys.stderr.write(f"{error}\n")
-        return FAILED
+        return UNREACHABLE if isinstance(error, Unreachable) else FAILED
     finally:
         timer.cancel()
     sys.stdout.write(answer + "\n")
@@ -126,13 +77,27 @@ def main(argv: Sequence[str], limit_s: float = LIMIT_S) -> int:
 def _answer(request: Request, report: Callable[[str], None]) -> str:
     conf = SiteConfiguration.of(request.site)
     report(f"logging in as {request.principal}")
-    identity = log_in(conf, request)
-    return "{}" if request.check else fetch(conf, identity, request, report).encode()
+    with _open_anonymous_file(request.keytab) as path:
+        identity = log_in(conf, request, path)
+        return "{}" if request.check else fetch(conf, identity, request, report).encode()
 
 
-def log_in(conf: SiteConfiguration, request: Request) -> ClusterIdentity:
+@contextmanager
+def _open_anonymous_file(content: bytes) -> Iterator[str]:
+    """The path of a file that is in no folder, for this process alone."""
+    if hasattr(os, "memfd_create"):
+        file: IO[bytes] = open(os.memfd_create("keytab"), "w+b")  # noqa: SIM115
+    else:  # an older C library's Python
+        file = tempfile.TemporaryFile()  # noqa: SIM115
+    with file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def log_in(conf: SiteConfiguration, request: Request, path: str) -> ClusterIdentity:
     """The job's owner, by the keytab; raises :class:`HadoopError` in one sentence."""
-    login = Login.from_keytab(request.principal, request.keytab)
+    login = Login.from_keytab(request.principal, path, SHIPPED)
     login.check()
     identity = identity_by_login(conf, login)
     if identity.user != request.user:
@@ -153,28 +118,63 @@ def fetch(
     """Fresh tokens for each file system and the ResourceManager; raises :class:`HadoopError`."""
     assert identity.login is not None
     renewer = identity.login.principal
-    tokens: Dict[str, Token] = {}
-    ends: List[float] = []
+    held = Credentials.decode(request.held) if request.held else Credentials()
+    issued: List[Issued] = []
     for location in request.file_systems:
         found = endpoints.name_service(conf, location)
+        service = hdfs_token_service(conf, found)
+        if service in (one.token.service for one in issued):
+            continue
         report(f"asking {found.rpc.service} for a token")
-        token = obtain_token(conf, identity, found, renewer)
-        if token.service not in tokens:
-            tokens[token.service] = token
-            ends.append(renew_token(conf, identity, found, token))
+        renew = partial(renew_token, conf, identity, found)
+        kept = _renew(held, HDFS_DELEGATION, service, renew)
+        if kept is None:
+            token = obtain_token(conf, identity, found, renewer)
+            kept = Issued(token, renew(token))
+        issued.append(kept)
     report("asking the ResourceManager for a token")
+    service = rm_token_service(conf)
     rm = RmClient.open(conf, identity=identity)
     try:
-        token = rm.delegation_token(renewer)._replace(service=rm_token_service(conf))
-        tokens[token.service] = token
-        ends.append(rm.renew_delegation_token(token))
+        kept = _renew(held, RM_DELEGATION, service, rm.renew_delegation_token)
+        if kept is None:
+            token = rm.delegation_token(renewer)._replace(service=service)
+            kept = Issued(token, rm.renew_delegation_token(token))
+        issued.append(kept)
     finally:
         rm.close()
-    return Fetched(Credentials(tokens), min(ends))
+    tokens = {one.token.service: one.token for one in issued}
+    ends = min(one.ends for one in issued)
+    return Fetched(Credentials(tokens), ends, all(one.renewed for one in issued))
+
+
+class Issued(NamedTuple):
+    """A token, and when it expires unless it is renewed."""
+
+    token: Token
+    ends: float
+    renewed: bool = False
+
+
+def _renew(
+    held: Credentials, kind: str, service: str, renew: Callable[[Token], float]
+) -> Optional[Issued]:
+    """The token of the fetch before, renewed; None if a new one has to take its place."""
+    for token in held.find(kind):
+        lifetime = lifetime_of(token)
+        if token.service != service or lifetime is None:
+            continue
+        try:
+            ends = renew(token)
+        except RemoteError:
+            return None  # it has ended, or was cancelled
+        # At the end of its maximum lifetime the next renewal would gain nothing.
+        return Issued(token, ends, renewed=True) if ends < lifetime.ends_s else None
+    return None
 
 
 def _give_up(limit_s: float, step: Sequence[str]) -> None:
     """End this process: any call of a library may block its main thread."""
     sys.stderr.write(f"the fetch of fresh tokens took more than {limit_s:g} s; it was {step[0]}\n")
     sys.stderr.flush()
-    os._exit(FAILED)
+    os._exit(UNREACHABLE)
