@@ -1,25 +1,31 @@
-"""What a second attempt of an application finds when its first tokens have ended for good."""
+"""What a second attempt of an application finds when its first tokens have ended for good.
+
+First an application that is no job of TonY's: what Hadoop does. Then jobs that ship their keytab.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
-from tests.cluster.hadoop.security import TOKEN_LIFETIME_S
+from tests.cluster.hadoop.kerberos import REALM
+from tests.cluster.hadoop.security import BRIEF_LIFETIME_S
 from tests.cluster.test_hadoop_base import SMALL
-from tests.cluster.yarn.jobs import until
+from tests.cluster.yarn.jobs import WITHIN, Tony, until
+from tests.cluster.yarn.training import Training, masters, running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 
-PLAIN = ("secure", "short_tokens", "log_aggregation")
+PLAIN = ("secure", "brief_tokens", "node_kerberos", "log_aggregation")
 PRIVILEGED = (*PLAIN, "proxy_privileges")
 LOGS = "/app-logs/ann/bucket-logs-tfile"
 
@@ -83,10 +89,14 @@ def kill_master(app: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def empty_caches(cluster: Hadoop) -> None:
-    """As on a node where the job has never run: nothing of ann's is localized there."""
-    for folder in cluster.folder.glob("data/nm*/local/usercache/ann/filecache/*"):
-        shutil.rmtree(folder)
+def forget_file(cluster: Hadoop, content: bytes) -> None:
+    """As on a node where it has never been localized."""
+    found = 0
+    for path in cluster.folder.glob("data/nm*/local/usercache/ann/filecache/*/*"):
+        if path.is_file() and path.read_bytes() == content:
+            shutil.rmtree(path.parent)
+            found += 1
+    assert found
 
 
 @pytest.mark.parametrize("features", [PLAIN, PRIVILEGED], ids=["plain", "privileged"])
@@ -98,11 +108,11 @@ def test_who_localizes_by_ended_tokens(hadoop: GetHadoop, features: tuple[str, .
         "public": start(cluster, resource(cluster, "/tmp/public/file", "PUBLIC")),
         "none": start(cluster, None),
     }
-    ended = time.monotonic() + TOKEN_LIFETIME_S + 5
+    ended = time.monotonic() + BRIEF_LIFETIME_S + 5
     for app in apps.values():
         until(lambda app=app: attempt_processes(app, 1), "the first attempt runs")
     time.sleep(max(0.0, ended - time.monotonic()))
-    empty_caches(cluster)
+    forget_file(cluster, b"PRIVATE")
     for app in apps.values():
         kill_master(app)
     for name in ("public", "none"):
@@ -118,16 +128,15 @@ def test_who_localizes_by_ended_tokens(hadoop: GetHadoop, features: tuple[str, .
         if cluster.application(app)["state"] != "FAILED":
             cluster.kill_application(app)
 
-    def stored(app: str) -> List[str]:
-        """The nodes whose logs of it are in HDFS."""
-        number = app.rpartition("_")[2]
-        return sorted(cluster.hdfs.list(f"{LOGS}/{number}/{app}"))
-
-    gone = lambda app: not list(cluster.folder.glob(f"data/nm*/logs/{app}"))  # noqa: E731
     for name, app in apps.items():
-        until(lambda app=app: gone(app), f"the nodes have removed the logs of {name}")
         # Without the ResourceManager's tokens they are lost: no node could write to HDFS.
-        assert bool(stored(app)) == (features == PRIVILEGED), name
+        assert logs_are_stored(cluster, app) == (features == PRIVILEGED), name
+
+
+def logs_are_stored(cluster: Hadoop, app: str) -> bool:
+    """Whether any of its logs are in HDFS, once its nodes have removed theirs."""
+    until(lambda: not list(cluster.folder.glob(f"data/nm*/logs/{app}")), "logs have left the nodes")
+    return bool(cluster.hdfs.list(f"{LOGS}/{app.rpartition('_')[2]}/{app}"))
 
 
 def test_tokens_that_the_resource_manager_obtains(hadoop: GetHadoop) -> None:
@@ -139,3 +148,93 @@ def test_tokens_that_the_resource_manager_obtains(hadoop: GetHadoop) -> None:
     plain = hadoop(*PLAIN)
     app = start(plain, resource(plain, "/user/ann/unowned", "PRIVATE"), has_token=False)
     assert "exitCode: -1000" in plain.wait_for(app)["diagnostics"]
+
+
+class Long:
+    """A job that ships ann's keytab, and outlives its first tokens."""
+
+    def __init__(self, one: Tony, **conf: str) -> None:
+        assert one.cluster is not None
+        self.one = one
+        self.began = time.monotonic()
+        self.training = Training(
+            one,
+            **{
+                "tony.kerberos.principal": f"ann@{REALM}",
+                "tony.kerberos.keytab": str(one.cluster.keytab_of("ann")),
+                "tony.kerberos.ship-keytab": "true",
+                **conf,
+            },
+        )
+        self.job = self.training.job
+
+    def outlive_tokens(self) -> None:
+        """Wait until the first tokens have ended."""
+        self.job.until(self.training.known_as_running, "its programs run")
+        time.sleep(max(0.0, self.began + BRIEF_LIFETIME_S + 15 - time.monotonic()))
+        assert self.training.undisturbed()
+
+    def kill_master(self) -> int:
+        (master,) = masters(self.job.app_id)
+        os.kill(master, signal.SIGKILL)
+        return master
+
+    def is_taken_over(self, killed: int) -> None:
+        """Another master leads the same programs to their end."""
+        self.job.until(lambda: set(masters(self.job.app_id)) - {killed}, "there is a next master")
+        self.job.until(lambda: running(self.one, self.job.app_id) == 2, "it has its executors")
+        self.job.until(self.training.grows(), "its programs go on")
+        self.training.over()
+        self.job.ends(0)
+        assert self.training.undisturbed()
+
+
+WEIGHTS = b"a file of the master's own"
+
+
+def write_weights(one: Tony) -> str:
+    path = one.folder / "weights"
+    path.write_bytes(WEIGHTS)
+    return str(path)
+
+
+def test_a_killed_master_after_the_first_tokens_end(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
+) -> None:
+    cluster = hadoop(*PLAIN)
+    place = f"{cluster.default_fs}/tmp/apps/runtime.tar"
+    first, second, third = (tony_on(cluster) for _ in range(3))
+    command = [*second.command, "runtime", "publish", place]
+    subprocess.run(command, env=second.env, check=True, timeout=60, capture_output=True)
+    carried = Long(first)
+    public = Long(second, **{"tony.runtime.location": place})
+    closed = Long(third, **{"tony.am.resources": write_weights(third)})
+    for one in (carried, public, closed):
+        one.outlive_tokens()
+        assert "the cluster stores no logs of this job" in one.job.output_text
+    forget_file(cluster, WEIGHTS)
+    killed = [one.kill_master() for one in (carried, public, closed)]
+    carried.is_taken_over(killed[0])
+    public.is_taken_over(killed[1])
+    for one in (carried, public):
+        assert "is not replaced" not in one.job.output_text
+        assert not logs_are_stored(cluster, one.job.app_id)
+    # This one was warned of.
+    assert "a master that dies after the first 45 s is not replaced" in closed.job.output_text
+    assert "localize weights for the next one" in closed.job.output_text
+    assert closed.job.process.wait(WITHIN) != 0
+    assert "has expired" in cluster.application(closed.job.app_id)["diagnostics"]
+
+
+def test_the_resource_manager_obtains_tokens_for_the_next_master(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
+) -> None:
+    cluster = hadoop(*PRIVILEGED)
+    one = tony_on(cluster)
+    long = Long(one, **{"tony.am.resources": write_weights(one)})
+    long.outlive_tokens()
+    forget_file(cluster, WEIGHTS)
+    long.is_taken_over(long.kill_master())
+    for text in ("is not replaced", "stores no logs"):
+        assert text not in long.job.output_text
+    assert logs_are_stored(cluster, long.job.app_id)

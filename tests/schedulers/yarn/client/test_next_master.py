@@ -95,8 +95,14 @@ class TestWarnings:
         )
         assert f"localize weights, {JOB_FILE} for the next one" in text
         assert f"{PRIVILEGES}=true" in text
-        short = SiteConfiguration.of({next_master.MAX_LIFETIME: "150000"})
-        assert "after the first 0.0417 h" in find_warnings(self.CLOSED, short)[0]
+
+    @pytest.mark.parametrize(
+        ("lifetime_ms", "words"),
+        [(604_800_000, "7 days"), (129_600_000, "36 h"), (150_000, "2.5 min"), (45_000, "45 s")],
+    )
+    def test_until_when(self, lifetime_ms: int, words: str) -> None:
+        conf = SiteConfiguration.of({next_master.MAX_LIFETIME: str(lifetime_ms)})
+        assert f"after the first {words} is" in find_warnings(self.CLOSED, conf)[0]
 
     def test_its_logs_are_not_stored(self) -> None:
         conf = SiteConfiguration.of({"yarn.log-aggregation-enable": "true"})

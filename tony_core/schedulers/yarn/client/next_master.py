@@ -146,8 +146,11 @@ def describe_site(conf: SiteConfiguration) -> Tuple[bool, str]:
 
 def _first_tokens(conf: SiteConfiguration) -> str:
     """How long a job's first tokens last, as far as the client's configuration says."""
-    hours = conf.integer(MAX_LIFETIME, _WEEK_MS) / 3600_000
-    return f"{hours / 24:g} days" if hours >= 48 else f"{hours:.3g} h"
+    seconds = conf.integer(MAX_LIFETIME, _WEEK_MS) / 1000
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:g} s"
 
 
 def _where(conf: SiteConfiguration) -> str:
