@@ -91,9 +91,9 @@ class TestWarnings:
     def test_the_master_is_not_replaced(self) -> None:
         (text,) = find_warnings(self.CLOSED, self.conf())
         assert text.startswith(
-            "a master that dies after the first 7 days is not replaced, and the job ends with it,"
+            "a master that dies after the first 7 days cannot be replaced, and the job"
         )
-        assert f"localize weights, {JOB_FILE} for the next one" in text
+        assert f"localizes weights, {JOB_FILE} by" in text
         assert f"{PRIVILEGES}=true" in text
 
     @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ class TestWarnings:
     )
     def test_until_when(self, lifetime_ms: int, words: str) -> None:
         conf = SiteConfiguration.of({next_master.MAX_LIFETIME: str(lifetime_ms)})
-        assert f"after the first {words} is" in find_warnings(self.CLOSED, conf)[0]
+        assert f"after the first {words} cannot" in find_warnings(self.CLOSED, conf)[0]
 
     def test_its_logs_are_not_stored(self) -> None:
         conf = SiteConfiguration.of({"yarn.log-aggregation-enable": "true"})
@@ -250,5 +250,5 @@ class TestSubmissions:
         weights = artifact("weights", roles=("am",))
         found = client.scheduler.dry_run(str(APP), LONG, (NOT_STAGED, weights))
         (text,) = found.warnings
-        assert "localize weights for the next one" in text
+        assert "localizes weights by" in text
         assert client.scheduler.dry_run(str(APP), job(), (NOT_STAGED, weights)).warnings == ()

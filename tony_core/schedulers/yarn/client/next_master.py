@@ -115,19 +115,18 @@ def find_warnings(start: MasterStart, conf: SiteConfiguration) -> List[str]:
     if not start.outlives_tokens or conf.boolean(PRIVILEGES, False):
         return []
     after = f"after the first {_first_tokens(conf)}"
-    remedy = f"unless its ResourceManager has {PRIVILEGES}=true (not set in {_where(conf)})"
+    remedy = f"the administrator for {PRIVILEGES}=true (not set in {_where(conf)})"
     found = []
     if start.closed:
         found.append(
-            f"a master that dies {after} is not replaced, and the job ends with it, {remedy}: a"
-            f" node has to localize {', '.join(start.closed)} for the next one, by tokens that have"
-            " ended then. An administrator sets that property, or you make these files readable for"
-            " all users, with their folders"
+            f"a master that dies {after} cannot be replaced, and the job ends with it: a node"
+            f" localizes {', '.join(start.closed)} by the job's first tokens. Ask {remedy}, or put"
+            " these files where all users can read them"
         )
     if conf.boolean(_AGGREGATION, False):
         found.append(
-            f"the cluster stores no logs of this job if it ends {after}, {remedy}: nodes store"
-            " them by tokens that have ended then. Read them while it runs (tony logs)"
+            f"the cluster stores no logs of this job if it ends {after}: nodes write them to HDFS"
+            f" by its first tokens. Read them while it runs (tony logs), or ask {remedy}"
         )
     return found
 
