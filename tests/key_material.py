@@ -17,6 +17,7 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
 from tony_core.hadoop.credentials import Credentials, CredentialsError
 from tony_core.protocol.job_secret import unpack_secret
+from tony_core.schedulers.yarn.job_credentials import KEYTAB
 from tony_core.schedulers.yarn.node.start import SECRET
 
 SHORTEST = 8
@@ -113,6 +114,8 @@ def keys_of_credentials(data: bytes) -> Dict[str, bytes]:
         found[f"the job's secret or a container's key {key.secret[:2].hex()}"] = key.secret
         if key.pem:
             found["the job's TLS key"] = key.pem
+    if KEYTAB in credentials.secrets:
+        found["the shipped keytab, as it is packed"] = credentials.secrets[KEYTAB]
     return {name: key for name, key in found.items() if len(key) >= SHORTEST}
 
 

@@ -16,7 +16,7 @@ from tests.cli.schema import wrong_with
 from tests.client.scripted import PageServer, Scripted, status, task
 from tony_core.cli.presenters import QUIET_S, WAITS_S, PlainPresenter
 from tony_core.client.merge import from_page, from_status
-from tony_core.schedulers.port import AppState, SchedulerError
+from tony_core.schedulers.port import AppState, LifetimeLimit, SchedulerError
 
 
 @pytest.fixture
@@ -68,6 +68,17 @@ def test_detached(tony: Tony, scripted: Scripted, words: List[str]) -> None:
     found = json.loads(tony(*words, "--detach", "--json").out)
     assert wrong_with(found, "submit") == []
     assert found == {"type": "application", "app_id": "app_1_0002"}
+
+
+def test_how_long_it_can_live(tony: Tony, scripted: Scripted, words: List[str]) -> None:
+    scripted.limit = LifetimeLimit(1_800_000_000.5, "can run until Friday")
+    done = tony(*words, "--detach")
+    assert (done.code, done.out) == (0, "app_1_0001\n")
+    assert done.err.splitlines()[0] == "tony: app_1_0001 can run until Friday"
+    done = tony(*words, "--detach", "--json")
+    found = json.loads(done.out)
+    assert wrong_with(found, "submit") == []
+    assert found["tokens_end"] == 1_800_000_000.5
 
 
 def test_refused_by_the_scheduler(tony: Tony, scripted: Scripted, words: List[str]) -> None:

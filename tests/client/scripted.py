@@ -16,6 +16,7 @@ from tony_core.schedulers.port import (
     AppState,
     AppStatus,
     Cleaner,
+    LifetimeLimit,
     LogReader,
     LogRef,
     NoSuchApplication,
@@ -52,6 +53,7 @@ class Scripted(Scheduler, LogReader, Cleaner):
         self.closed = 0
         self.kill_takes: Optional[threading.Event] = None
         self.garbage: List[str] = []
+        self.limit: Optional[LifetimeLimit] = None
 
     @property
     def log_reader(self) -> Scripted:
@@ -60,6 +62,9 @@ class Scripted(Scheduler, LogReader, Cleaner):
     @property
     def cleaner(self) -> Scripted:
         return self
+
+    def lifetime_limit(self, app_id: str) -> Optional[LifetimeLimit]:
+        return self.limit
 
     def set(self, app_id: str = APP, **changes: Any) -> None:
         """Change what is answered for an application."""

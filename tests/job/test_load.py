@@ -244,7 +244,7 @@ class TestLogins:
 
     SHIPS = {**KEYS, "tony.kerberos.ship-keytab": "true", "tony.scheduler": "yarn"}
 
-    def test_a_shipped_keytab_switches_tls_on_and_says_why(self) -> None:
+    def test_a_shipped_keytab_switches_tls_on(self) -> None:
         job = load_job(JobArguments(executes="x", conf=self.SHIPS), env={}, cwd="/").job
         assert job.hadoop.ship_keytab and job.network.tls
         assert job.hadoop.refresh is TokenRefresh.LEAVE

@@ -25,7 +25,7 @@ from tony_core.master.main import CRASHED, USAGE, arguments, kill_reason, main, 
 from tony_core.master.master import Master
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.container_pool import MasterContext
-from tony_core.schedulers.port import AppState, SchedulerError
+from tony_core.schedulers.port import AppState, LastingRefusal, SchedulerError
 
 __all__ = ["far"]
 
@@ -336,3 +336,35 @@ def test_a_master_may_open_a_file_for_each_task_or_reports_why_not() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "500 tasks need 700 open files" in done.stdout and "hard limit is 300" in done.stdout
+
+
+class ChecksFetch(ScriptedPool):
+    """A pool of a job that ships its keytab."""
+
+    def __init__(self, problem: SchedulerError) -> None:
+        super().__init__()
+        self.problem = problem
+
+    def check_fetch(self) -> None:
+        raise self.problem
+
+
+def test_a_job_that_can_never_get_fresh_tokens_ends_before_it_starts(tmp_path: Path) -> None:
+    pool = ChecksFetch(LastingRefusal("node7: this machine has no GSSAPI library"))
+    assert serve(context(tmp_path, a_job(Role("worker", 1, Resources(), "true"))), pool) == 0
+    assert pool.finished == (
+        AppState.FAILED,
+        "the job ships a keytab, by which no fresh tokens can be fetched. node7: this machine has"
+        " no GSSAPI library",
+    )
+    assert pool.launched == {}
+
+
+@pytest.mark.parametrize(
+    ("attempt", "problem"), [(1, SchedulerError("no KDC")), (2, LastingRefusal("no library"))]
+)
+def test_a_login_that_may_work_later_ends_no_job(
+    tmp_path: Path, attempt: int, problem: SchedulerError
+) -> None:
+    here = context(tmp_path, None)._replace(attempt=attempt)
+    entry.check_fetch(here, ChecksFetch(problem))

@@ -12,9 +12,15 @@ import pytest
 
 from tests.master.shell import SECRET, ScriptedPool, Shell, a_job, until
 from tony_core.client import tls_key_pair
-from tony_core.job.spec import Resources, Role, Timeouts
+from tony_core.job.spec import Hadoop, Resources, Role, Timeouts, TokenRefresh
+from tony_core.master.executors.liveness import Liveness
+from tony_core.master.executors.server import ExecutorServer
+from tony_core.master.session.events import Event, GangRestartRequested
+from tony_core.master.token_lifetime import FRESH
+from tony_core.master.token_watch import TokenWatch
 from tony_core.protocol.messages import Tokens
-from tony_core.schedulers.container_pool import FreshTokens, TokenDates
+from tony_core.protocol.reactor import Reactor
+from tony_core.schedulers.container_pool import FreshTokens, PoolInfo, TokenDates
 from tony_core.schedulers.port import AppState, SchedulerError
 
 ONE = Role("worker", 1, Resources(), "true")
@@ -96,3 +102,76 @@ def test_tokens_that_cannot_be_handed_on_count_as_none(tmp_path: Path) -> None:
         state, text = shell.join()
     assert state is AppState.FAILED
     assert "cannot be handed on" in text and "tony.task.tls" in text
+
+
+@needs_openssl
+def test_executors_get_tokens_of_an_early_fetch(
+    tmp_path: Path,
+) -> None:
+    pool = ScriptedPool(
+        tokens=TokenDates(time.time(), time.time() + 3600),
+        fetches_tokens=True,
+        fetched=FreshTokens(b"fresh", time.time() + 3600),
+        fetch_problem="node7: no KDC answers",
+    )
+    given: List[bytes] = []
+    pool.renew_tokens = lambda content: given.append(content) or b"program's"  # type: ignore
+    with Shell(tmp_path, a_job(ONE), pool, secret=tls_key_pair.with_tls(SECRET)) as shell:
+        (launch,) = shell.launched(1)
+        one = shell.executor(launch)
+        until(lambda: [m for m in list(one.received) if isinstance(m, Tokens)], "fresh tokens")
+        (warning,) = until(lambda: token_lines(shell), "the story")
+    assert given == [b"fresh"]
+    assert warning["text"] == "no login by the shipped keytab: node7: no KDC answers"
+
+
+@needs_openssl
+@pytest.mark.parametrize("content", [b"fresh", b"others, which no executor got"])
+def test_programs_start_anew_for_other_tokens_only(tmp_path: Path, content: bytes) -> None:
+    """Tokens count as renewed only where executors have them."""
+    job = a_job(ONE, hadoop=Hadoop(refresh=TokenRefresh.RESTART))
+    pool = Pool(3600.0, b"")
+    with Shell(tmp_path, job, pool, secret=tls_key_pair.with_tls(SECRET)) as shell:
+        shell.executor(shell.launched(1)[0])
+        watch = shell.master._token_watch
+        until(lambda: watch._machine, "its begin")
+        requests: List[Event] = []
+        watch._feed_session = requests.append
+        call = shell.master.reactor.call_soon_threadsafe
+        soon = time.time() + 3600
+        call(watch._note_fetched, 0, FreshTokens(b"fresh", soon))
+        until(lambda: len(requests) == 1, "a restart")
+        call(watch._note_fetched, 0, FreshTokens(content, soon, renewed=True))
+        call(watch._note_fetched, 0, FreshTokens(b"new", soon))
+        restarts = 2 if content == b"fresh" else 3
+        until(lambda: len(requests) == restarts, "the next restarts")
+        assert requests == [GangRestartRequested(FRESH)] * restarts
+
+
+@needs_openssl
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_after_an_early_fetch_a_next_masters_programs_start_anew(
+    tmp_path: Path, attempt: int
+) -> None:
+    requests: List[Event] = []
+    fresh = FreshTokens(b"fresh", time.time() + 3600)
+    info = PoolInfo(
+        *("app_1", attempt, "ann", "q"),
+        tokens=TokenDates(time.time(), fresh.ends),
+        fetches_tokens=True,
+        fetched=fresh,
+    )
+    pool = ScriptedPool()
+    pool.renew_tokens = lambda content: content  # type: ignore[method-assign]
+    reactor = Reactor()
+    try:
+        executors = ExecutorServer(
+            reactor, tls_key_pair.with_tls(SECRET), Liveness(1.0, 9), None, print
+        )
+        watch = TokenWatch(reactor, pool, executors, requests.append, lambda kind, text: None)
+        watch.begin(info, TokenRefresh.RESTART)
+        watch.close()
+        executors.close()
+    finally:
+        reactor.close()
+    assert requests == ([GangRestartRequested(FRESH)] if attempt == 2 else [])

@@ -57,6 +57,9 @@ GRACE_S = 600.0  # of a master whose first tokens are near their end when it sta
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3600.0
 
+FRESH = "the job has fresh tokens (tony.kerberos.refresh=restart)"
+"""Why programs start anew."""
+
 MAX_LIFETIME = "dfs.namenode.delegation.token.max-lifetime"
 
 
@@ -164,7 +167,7 @@ class TokenLifetime:
         self._set_times(now, event.ends)
         if not self._restarts_gang or event.renewed:
             return []
-        return [RestartGang("the job has fresh tokens (tony.kerberos.refresh=restart)")]
+        return [RestartGang(FRESH)]
 
     def _note_failure(self, reason: str, now: float) -> List[Command]:
         if self._answer_by is None:

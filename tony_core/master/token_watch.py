@@ -46,6 +46,7 @@ class TokenWatch:
         self._warn = warn
         self._machine: Optional[TokenLifetime] = None
         self._timer: Optional[Timer] = None
+        self._distributed = b""  # the newest tokens that executors have
         self._newest = 0  # fetches begun; the answer to an older one is too late
 
     def begin(self, info: Optional[PoolInfo], refresh: TokenRefresh) -> None:
@@ -60,6 +61,8 @@ class TokenWatch:
             problem = self._distribute(info.fetched)
             if problem:
                 self._warn(StoryKind.TOKENS, f"the fresh tokens {problem}")
+            if restarts_gang and info.attempt > 1:  # programs have those of the master before
+                self._feed_session(GangRestartRequested(token_lifetime.FRESH))
         issued, ends = (self._to_clock(date) for date in info.tokens)
         self._feed(token_lifetime.Started(issued, ends))
 
@@ -124,11 +127,12 @@ class TokenWatch:
     def _note_fetched(self, number: int, fresh: FreshTokens) -> None:
         if number != self._newest or self._machine is None:
             return
+        renewed = fresh.renewed and fresh.content == self._distributed
         problem = self._distribute(fresh)
         if problem:
             self._note_failure(number, f"they {problem}")
             return
-        self._feed(token_lifetime.Fetched(self._to_clock(fresh.ends), fresh.renewed))
+        self._feed(token_lifetime.Fetched(self._to_clock(fresh.ends), renewed))
 
     def _distribute(self, fresh: FreshTokens) -> str:
         """Hand tokens on; why that is impossible, empty if they are handed on."""
@@ -136,4 +140,5 @@ class TokenWatch:
             distribute_tokens(fresh.content, self._pool, self._executors)
         except Exception as error:
             return f"cannot be handed on ({error})"
+        self._distributed = fresh.content
         return ""

@@ -46,11 +46,11 @@ SHORT_SKEW_S = 5
 TOKEN_RENEW_S = 60
 TOKEN_LIFETIME_S = 150
 
-PROXY_MARGIN_S = 10
+PROXY_MARGIN_S = 5
 """How long before the end of short tokens a ResourceManager that may act for users gets others."""
 
 BRIEF_RENEW_S = 30
-BRIEF_LIFETIME_S = 45
+BRIEF_LIFETIME_S = 40
 
 _HTTP = f"HTTP/_HOST@{REALM}"
 
@@ -327,7 +327,7 @@ def proxy_privileges(plan: Plan) -> None:
 
 @feature("secure")
 def brief_tokens(plan: Plan) -> None:
-    """Delegation tokens are to be renewed within half a minute and end after three quarters."""
+    """Delegation tokens are to be renewed within half a minute and end after forty seconds."""
     _limit_tokens(plan, BRIEF_RENEW_S, BRIEF_LIFETIME_S)
 
 

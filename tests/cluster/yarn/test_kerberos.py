@@ -58,7 +58,8 @@ class Saving:
         src.mkdir()
         (src / "train.py").write_text(TRAINS)
         assert tony.cluster is not None
-        self.url = f"hdfs:///user/{tony.cluster.user}/checkpoints/{tony.folder.parent.name}"
+        name = f"{tony.folder.parent.name}-{tony.folder.name}"
+        self.url = f"hdfs:///user/{tony.cluster.user}/checkpoints/{name}"
         settings = {"tony.worker.instances": 2, "tony.worker.memory": "128m", **conf}
         words = f"python3 train.py {self.folder} {self.url}"
         self.job: Running = tony.submit("--src_dir", str(src), "--executes", words, conf=settings)

@@ -1,8 +1,9 @@
 """Where the keys of a job lie on a cluster with Kerberos: in its token files and nowhere else.
 
-A whole job with a checkpoint and history. While it runs, and when it has ended, every file of the
-cluster is searched (HDFS's blocks and the nodes' folders among them), and what every process had
-on its command line and in its environment, and what TonY's commands printed.
+A whole job with a checkpoint and history, which ships its owner's keytab. While it runs, and when
+it has ended, every file of the cluster is searched (HDFS's blocks and the nodes' folders among
+them), and what every process had on its command line and in its environment, and what TonY's
+commands printed.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Watch:
         self.keys: Dict[str, bytes] = {}
         self.shown: Dict[bytes, str] = {}
         self.modes: Dict[str, Set[str]] = {}
+        self.shipped: Set[str] = set()  # the containers that have the keytab
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -89,7 +91,10 @@ class Watch:
         if path.name in OURS or YARNS.fullmatch(path.name):
             mode = oct(stat.S_IMODE(path.stat().st_mode))
             self.modes.setdefault(YARNS.sub("YARN's", path.name), set()).add(mode)
-            self.keys.update(keys_of_credentials(path.read_bytes()))
+            found = keys_of_credentials(path.read_bytes())
+            self.keys.update(found)
+            if any("keytab" in name for name in found):
+                self.shipped.update(re.findall(r"container_\w+", str(path)))
 
     def _collect_texts(self, process: Path) -> None:
         words = (process / "cmdline").read_bytes()
@@ -123,7 +128,7 @@ def modes_below(cluster: Hadoop, path: str) -> Mapping[str, str]:
 def test_keys_are_in_token_files_only(
     hadoop: GetHadoop, tony_on: Callable[..., Tony], tmp_path: Path
 ) -> None:
-    cluster = hadoop("secure", "log_aggregation")
+    cluster = hadoop("secure", "log_aggregation", "node_kerberos")
     one = tony_on(cluster)
     one.env.update(cluster.environment_of("ann"))
     one.command.append("--debug")
@@ -138,7 +143,9 @@ def test_keys_are_in_token_files_only(
         "tony.worker.instances": "2",
         "tony.execution.env.PLACE": place,
         "tony.execution.env.OVER": str(over),
-        "tony.task.tls": "true",
+        "tony.kerberos.principal": "ann@SANDBOX.EXAMPLE",
+        "tony.kerberos.keytab": str(cluster.keytab_of("ann")),
+        "tony.kerberos.ship-keytab": "true",
     }
     spelt = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     printed = [
@@ -175,6 +182,9 @@ def test_keys_are_in_token_files_only(
     shown = " ".join(watch.shown.values())
     assert "yarn-start master" in shown and "yarn-start executor" in shown and "train.py" in shown
     assert any("TLS key" in name for name in watch.keys), sorted(watch.keys)
+    assert any("keytab" in name for name in watch.keys), sorted(watch.keys)
+    masters = {name for name in watch.shipped if name.endswith("_000001")}
+    assert masters == watch.shipped and len(masters) == 1, watch.shipped
     assert {YARNS.sub("YARN's", file.path.name) for file in running} >= {"YARN's", *OURS}
     assert watch.modes[SECRET_FILE] == watch.modes[TOKEN_FILE] == {"0o600"}, watch.modes
 

@@ -9,7 +9,7 @@ from typing import List, Sequence
 import pytest
 
 from tests.fuzzing import fuzz, mutations
-from tony_core.hadoop.kerberos.keytab import NoKeytab, read_principals
+from tony_core.hadoop.kerberos.keytab import NoKeytab, read_principals, select_keys
 from tony_core.hadoop.kerberos.ticket_cache import (
     RENEWABLE,
     NoCache,
@@ -39,6 +39,15 @@ KEYTAB = b"\x05\x02" + entry("EXAMPLE", "ann") + HOLE + entry("EXAMPLE", "rm", "
 def test_the_principals_of_a_keytab() -> None:
     assert read_principals(KEYTAB) == ["ann@EXAMPLE", "rm/host@EXAMPLE"]
     assert read_principals(b"\x05\x02") == []
+
+
+def test_the_keys_of_one_principal() -> None:
+    assert select_keys(KEYTAB, "ann@EXAMPLE") == b"\x05\x02" + entry("EXAMPLE", "ann")
+    assert select_keys(KEYTAB, "rm/host@EXAMPLE").count(b"host") == 2
+    for other in ("ann", "ann@ELSEWHERE", "rm@EXAMPLE", ""):
+        assert select_keys(KEYTAB, other) == b""
+    with pytest.raises(NoKeytab, match="damaged"):
+        select_keys(KEYTAB[:9], "ann@EXAMPLE")
 
 
 @pytest.mark.parametrize("data", [b"", b"\x05", b"password", b"\x05\x01" + KEYTAB[2:]])

@@ -7,7 +7,14 @@ from typing import Any, Iterable, List, Optional, Sequence, Tuple
 import pytest
 
 from tests.hadoop.rpc.test_unproven_server import answers, header, packet, refuses, sasl_answer
-from tony_core.hadoop.errors import AuthenticationError, CredentialRefused, HadoopError, LoginError
+from tony_core.hadoop.errors import (
+    AuthenticationError,
+    CredentialRefused,
+    HadoopError,
+    LoginError,
+    ProtectionRefused,
+    Remedy,
+)
 from tony_core.hadoop.rpc.messages import (
     IpcConnectionContext,
     RpcRequestHeader,
@@ -119,9 +126,10 @@ class TestTheMechanism:
     @pytest.mark.parametrize("layers", [0, 1, 2, 3, 8])
     def test_a_weaker_one_than_the_site_wants(self, layers: int) -> None:
         sasl = made(Context(), ("auth-conf",))
-        with pytest.raises(AuthenticationError, match=r"hadoop\.rpc\.protection differs"):
+        with pytest.raises(ProtectionRefused, match=r"hadoop\.rpc\.protection differs"):
             sasl.advance(offer(layers))
         assert not sasl.proven
+        assert ProtectionRefused.remedy is Remedy.NONE, "what was signed is so the next time, too"
 
     def test_no_mutual_proof(self) -> None:
         sasl = made(Context(mutual=False))

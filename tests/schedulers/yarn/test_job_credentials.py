@@ -19,6 +19,7 @@ from tony_core.schedulers.yarn.job_credentials import (
     ExecutorCredentials,
     JobCredentialsError,
     MasterCredentials,
+    ShippedKeytab,
 )
 
 MASTER = MasterCredentials(
@@ -34,6 +35,7 @@ EXECUTOR = ExecutorCredentials(
     site={"fs.defaultFS": "hdfs://lake"}, user="ada", state_dir="hdfs://lake/user/ada/.tony/apps/a"
 )
 SECRET = bytes(range(32))
+SHIPPED = ShippedKeytab("ada@LAKE", b"\x05\x02KEYS", ("hdfs://lake", "hdfs://nn:8020"))
 
 
 def test_a_master_finds_its_job_in_its_credentials() -> None:
@@ -70,6 +72,17 @@ def test_an_executor_learns_where_the_next_master_is() -> None:
     read = job_credentials.parse_credentials(Credentials(secrets=secrets).encode())[1]
     assert job_credentials.read_executor_credentials(read) == EXECUTOR
     assert job_credentials.JOB not in read
+
+
+def test_a_keytab_is_a_secret_of_its_own() -> None:
+    secrets = {job_credentials.KEYTAB: SHIPPED.encode()}
+    read = job_credentials.parse_credentials(Credentials(secrets=secrets).encode())[1]
+    assert job_credentials.read_shipped_keytab(read) == SHIPPED
+    assert job_credentials.read_shipped_keytab({}) is None
+    assert "KEYS" not in f"{SHIPPED!r} {SHIPPED}"
+    for data in (b"", b"x", EXECUTOR.encode(), MASTER.encode()):
+        with pytest.raises(JobCredentialsError):
+            job_credentials.read_shipped_keytab({job_credentials.KEYTAB: data})
 
 
 def test_packing_is_the_same_every_time() -> None:
@@ -121,9 +134,12 @@ def test_broken_credentials_never_do_worse_than_an_error(noise: bytes, cut: int)
             pass
 
 
-@fuzz(data=mutations(MASTER.encode(), EXECUTOR.encode(), zlib.decompress(MASTER.encode())))
+PACKED = (MASTER.encode(), EXECUTOR.encode(), SHIPPED.encode())
+
+
+@fuzz(data=mutations(*PACKED, zlib.decompress(MASTER.encode())))
 def test_damaged_credentials_are_read_or_refused(data: bytes) -> None:
-    for kind in (MasterCredentials, ExecutorCredentials):
+    for kind in (MasterCredentials, ExecutorCredentials, ShippedKeytab):
         for packed in (data, zlib.compress(data)):
             try:
                 kind.decode(packed)

@@ -88,3 +88,21 @@ def test_executors_wait_longer_than_the_cluster_does_for_a_silent_master(
         job_credentials.select_master_properties(SiteConfiguration.of(site))
     )
     assert pool_factory.master_lost_s(conf) == waits
+
+
+def test_only_a_master_that_logs_in_gets_the_names_of_services() -> None:
+    kerberos = {
+        "dfs.namenode.kerberos.principal": "nn/_HOST@LAKE",
+        "yarn.resourcemanager.principal": "rm/_HOST@LAKE",
+        "hadoop.security.auth_to_local": "DEFAULT",
+    }
+    conf = SiteConfiguration.of({**PAIR, **kerberos})
+    without = job_credentials.select_master_properties(conf)
+    picked = job_credentials.select_master_properties(conf, logs_in=True)
+    assert picked == {**without, **kerberos}
+    there, here = SiteConfiguration.of(picked), conf
+    assert endpoints.rm_client(there).principals == endpoints.rm_client(here).principals
+    assert endpoints.rm_client(there).addresses == endpoints.rm_client(here).addresses
+    names = endpoints.name_service(here, "hdfs://lake").rpc.principals
+    assert endpoints.name_service(there, "hdfs://lake").rpc.principals == names != ()
+    assert kerberos.keys().isdisjoint(job_credentials.select_executor_properties(picked))

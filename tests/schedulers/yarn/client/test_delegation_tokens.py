@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List
+import time
+from typing import Any, Dict, List, Optional, cast
 
 import pytest
 
 from tests.schedulers.yarn.clusters import artifact, job
-from tony_core.hadoop.credentials import Credentials
+from tony_core.hadoop.credentials import Credentials, vint
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.site.configuration import SiteConfiguration
@@ -21,8 +22,10 @@ from tony_core.hadoop.tokens import (
     RM_DELEGATION,
     Token,
 )
-from tony_core.job.spec import Hadoop, Job
+from tony_core.job.spec import Hadoop, Job, Timeouts
+from tony_core.schedulers.port import LifetimeLimit
 from tony_core.schedulers.yarn.client.delegation_tokens import (
+    find_lifetime_limit,
     job_name_services,
     job_tokens,
     planned_tokens,
@@ -172,3 +175,51 @@ class TestCallersTokens:
         assert "HADOOP_TOKEN_FILE_LOCATION" in text
         assert "secret" not in text and "who of" not in text
         assert "secret" not in json.dumps(repr(self.HELD))
+
+
+class TestLifetimeLimits:
+    DAY = 86400.0
+
+    def limit(
+        self, ends_in_s: float, identity: ClusterIdentity, **more: Any
+    ) -> Optional[LifetimeLimit]:
+        now = 1_700_000_000.0
+        held = [hdfs_token(now, now + ends_in_s), Token(b"?", b"p", "HIVE", "hive")]
+        wanted = Job("j", (), **more)
+        return find_lifetime_limit(wanted, identity, held, now)
+
+    def test_by_a_login(self) -> None:
+        found = self.limit(7 * self.DAY, by_login())
+        assert found is not None and found.ends == 1_700_000_000 + 7 * self.DAY
+        date = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.ends))
+        assert found.text == (
+            f"can run until {date} (7 days): its tokens end then. For longer:"
+            " tony.kerberos.ship-keytab"
+        )
+
+    def test_by_a_callers_tokens(self) -> None:
+        found = self.limit(5 * 3600, ClusterIdentity("ann", tokens=Credentials()))
+        assert found is not None and "(5 hours) at the latest" in found.text
+        assert "the tokens of HADOOP_TOKEN_FILE_LOCATION end then, or before" in found.text
+
+    def test_by_a_service_whose_keytab_no_job_may_have(self) -> None:
+        found = self.limit(150, by_login()._replace(real_user="gateway"))
+        assert found is not None and "Submitted again by gateway" in found.text
+        assert "(2 minutes)" in found.text and "keytab" not in found.text
+
+    def test_jobs_without_a_limit(self) -> None:
+        assert self.limit(7 * self.DAY, by_login(), hadoop=Hadoop(ship_keytab=True)) is None
+        hour = Timeouts(application_s=3600)
+        assert self.limit(7 * self.DAY, by_login(), timeouts=hour) is None
+        assert self.limit(1800, by_login(), timeouts=hour) is not None
+        assert find_lifetime_limit(Job("j", ()), by_login(), [], 0.0) is None
+
+
+def hdfs_token(issued: float, ends: float) -> Token:
+    texts = b"".join(vint(len(text)) + text for text in (b"ann", b"rm", b""))
+    dates = vint(int(issued * 1000)) + vint(int(ends * 1000))
+    return Token(b"\0" + texts + dates + vint(1) + vint(1), b"p", HDFS_DELEGATION, "nn:8020")
+
+
+def by_login() -> ClusterIdentity:
+    return ClusterIdentity("ann", cast(Any, object()))

@@ -149,3 +149,19 @@ class TestSecretsByHttp:
                 rm.read_limits(Job("j", ()))  # its answer is another server's
             assert server.requests
             rm.close()
+
+    def test_a_keytab_on_any_site(self, closed: Address) -> None:
+        values = {
+            "hadoop.security.authentication": "kerberos",
+            "hadoop.http.authentication.type": "kerberos",
+            "hadoop.rpc.protection": "authentication",
+            "yarn.resourcemanager.address": str(closed),
+        }
+        ann = ClusterIdentity("ann", ScriptedLogin())
+        with HandshakeServer() as server:
+            values["yarn.resourcemanager.webapp.address"] = server.address
+            conf = SiteConfiguration.of(values)
+            rm = resource_manager.connect(conf, ann, encrypted=True)
+            self.refused(rm, r"refused.*ships a keytab \(tony.kerberos.ship-keytab\).*HTTPS_ONLY")
+            assert server.requests == []
+            rm.close()

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from tests.hadoop.kerberos.test_files import entry
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import KdcUnreachable, LoginError
 from tony_core.hadoop.identity import ClusterIdentity
+from tony_core.hadoop.kerberos.keytab import read_principals
 from tony_core.job.spec import Hadoop, Job
 from tony_core.schedulers.port import LastingRefusal, SchedulerError
 from tony_core.schedulers.yarn import refusals
 from tony_core.schedulers.yarn.client.security import (
     find_security_problems,
     find_security_warnings,
+    read_shipped_keys,
 )
 
 
 class Login:
-    def __init__(self, principal: str, is_keytab: bool = True) -> None:
+    def __init__(self, principal: str, is_keytab: bool = True, keytab: str = "") -> None:
         self.principal = principal
         self.is_keytab = is_keytab
+        self.keytab = keytab
 
 
 def logged_in(principal: str, is_keytab: bool = True) -> ClusterIdentity:
@@ -69,6 +74,53 @@ def test_the_jobs_login(principal: str) -> None:
     wanted = job(principal=principal, keytab="/k")
     assert find_security_problems(wanted, BY_KEYTAB) == []
     assert find_security_problems(wanted, OPEN) == []
+
+
+class TestShippedKeytabs:
+    def ships(self, path: object) -> Job:
+        return job(principal="ann@X", keytab=str(path), ship_keytab=True)
+
+    def by(self, path: object, **more: str) -> ClusterIdentity:
+        login = cast(Any, Login("ann@X", keytab=str(path)))
+        return ClusterIdentity("ann", login)._replace(**more)
+
+    @pytest.fixture
+    def keytab(self, tmp_path: Path) -> Path:
+        path = tmp_path / "keytab"
+        path.write_bytes(b"\x05\x02" + entry("X", "ann") + entry("X", "bob"))
+        return path
+
+    def test_the_owners_own(self, keytab: Path) -> None:
+        assert find_security_problems(self.ships(keytab), self.by(keytab)) == []
+        keys = read_shipped_keys(self.ships(keytab), self.by(keytab))
+        assert read_principals(keys) == ["ann@X"], "bob's stays here"
+        link = keytab.with_name("link")
+        link.symlink_to(keytab)
+        assert find_security_problems(self.ships(link), self.by(keytab)) == []
+
+    def test_one_of_a_service_that_acts_for_a_user(self, keytab: Path) -> None:
+        service = self.by(keytab, user="bob", real_user="ann")
+        (problem,) = find_security_problems(self.ships(keytab), service)
+        assert "ann submits for bob" in problem and "must not get it" in problem
+
+    def test_another_than_that_of_the_login(self, keytab: Path) -> None:
+        for identity in (self.by(""), self.by(keytab.with_name("other"))):
+            (problem,) = find_security_problems(self.ships(keytab), identity)
+            assert f"this client has not logged in by {keytab}" in problem
+        for identity in (BY_TICKET, BY_TOKENS):
+            (problem,) = find_security_problems(self.ships(keytab), identity)
+            assert "this client is logged in as" in problem
+
+    def test_one_without_the_owners_keys(self, keytab: Path) -> None:
+        for data, words in ((b"\x05\x02" + entry("X", "bob"), "no keys of ann@X"), (b"?", "read")):
+            keytab.write_bytes(data)
+            (problem,) = find_security_problems(self.ships(keytab), self.by(keytab))
+            assert words in problem and str(keytab) in problem
+
+    def test_on_an_open_cluster_it_has_no_effect(self, keytab: Path) -> None:
+        assert find_security_problems(self.ships(keytab), OPEN) == []
+        (warning,) = find_security_warnings(self.ships(keytab), OPEN)
+        assert warning.startswith("tony.kerberos.ship-keytab is of no effect")
 
 
 def test_a_login_that_fails_is_lasting_and_a_kdc_that_is_away_is_not() -> None:
