@@ -84,6 +84,7 @@ class Submission(NamedTuple):
     job: Job
     artifacts: Tuple[Artifact, ...]
     details: Mapping[str, Any] = {}  # the scheduler's own request
+    warnings: Tuple[str, ...] = ()  # what the user should know before it starts
 
 
 class LifetimeLimit(NamedTuple):
