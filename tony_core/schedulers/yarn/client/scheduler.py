@@ -12,7 +12,6 @@ only a submit needs: that is what the imports inside functions are for.
 from __future__ import annotations
 
 import os
-import time
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
@@ -21,7 +20,6 @@ from tony_core.files import registry
 from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, scheme_of
 from tony_core.files.port import FileSystem
-from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.errors import (
     ConfigurationError,
     HadoopError,
@@ -32,7 +30,6 @@ from tony_core.hadoop.identity import ClusterIdentity, cluster_identity
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.certificates import read_authorities
 from tony_core.hadoop.site.configuration import SiteConfiguration
-from tony_core.hadoop.tokens import Token
 from tony_core.hadoop.yarn.records import NewApplication
 from tony_core.job.spec import Job
 from tony_core.schedulers import port
@@ -51,16 +48,11 @@ from tony_core.schedulers.yarn.client.resource_manager import ResourceManager, c
 from tony_core.schedulers.yarn.client.status import status_of
 
 if TYPE_CHECKING:
-    from tony_core.hadoop.site.endpoints import NameService
     from tony_core.hadoop.web import WebAccess
     from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
     from tony_core.schedulers.yarn.client.doctor import Stage
-    from tony_core.schedulers.yarn.client.next_master import MasterStart, PackedRuntimes
-    from tony_core.schedulers.yarn.client.submission import AppRequest
-    from tony_core.schedulers.yarn.job_credentials import MasterCredentials
-    from tony_core.schedulers.yarn.local_resources import Visibility
+    from tony_core.schedulers.yarn.client.submitter import Submitter
 
-UNDO_S = 5.0
 SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
 
 
@@ -91,7 +83,6 @@ class YarnScheduler(port.Scheduler):
         self._web: Optional[WebAccess] = None
         self._new: Optional[NewApplication] = None  # an id that is not used yet
         self._limits: Dict[int, Tuple[Job, ClusterLimits]] = {}
-        self._visibility: Dict[str, Visibility] = {}
         self._lifetime_limits: Dict[str, LifetimeLimit] = {}  # by application
         for scheme in SCHEMES:
             registry.register(scheme, _Files(self._conf, self._identity))
@@ -140,180 +131,28 @@ class YarnScheduler(port.Scheduler):
         return [*find_security_warnings(job, self._identity), *found]
 
     def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
-        from tony_core.schedulers.yarn.client import next_master, submission
+        from tony_core.schedulers.yarn.client.submission import admit_real_user
 
-        job = submission.admit_real_user(job, self._identity)
-        root = self.staging_root(job)
-        artifacts = [one._replace(uri=self._with_token(one.uri)) for one in artifacts]
-        tokens = self._planned_tokens(job, artifacts, root)
-        credentials = self._credentials(job, artifacts, root)
-        start = self._plan_start(job, artifacts, credentials)
-        return Submission(
-            scheduler=self.name,
-            job=job,
-            artifacts=tuple(artifacts),
-            details=self._request(app_id, job, artifacts, start).describe(
-                submission.describe_credentials(app_id, root, credentials, tokens, start)
-            ),
-            warnings=tuple(next_master.find_warnings(start, self._conf)),
-        )
+        job = admit_real_user(job, self._identity)
+        artifacts = tuple(one._replace(uri=self._with_token(one.uri)) for one in artifacts)
+        plan = self._submitter.plan(job, artifacts, self.staging_root(job))
+        return Submission(self.name, job, artifacts, plan.describe(app_id), plan.warnings())
 
     def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
-        from tony_core.schedulers.yarn import job_credentials
-        from tony_core.schedulers.yarn.client import submission as submissions
-
-        job, artifacts = submission.job, submission.artifacts
-        root = self.staging_root(job)
-        credentials = self._credentials(job, artifacts, root)
-        start = self._plan_start(job, artifacts, credentials)
-        request = self._request(app_id, job, artifacts, start)
-        secrets, file = job_credentials.master_secrets(secret, credentials, start.largest_job)
-        sent = False
-        try:
-            secrets.update(request.secrets())
-            secrets.update(self._runtimes.secrets(artifacts, start))
-            if file is not None:
-                request = submissions.upload_job_file(request, root, file)
-            rm = self._connect_for(job)
-            home.write_pointer(home.home_or_root(self._conf, self.user, root), root, app_id)
-            # As late as possible: nothing cancels the tokens of a submit that fails.
-            services = self._name_services(job, artifacts, root)
-            tokens = self._job_tokens(rm, services)
-            secrets.update(self._keytab_secrets(job, services))
-            sent = True  # from here on it may have been submitted, whatever goes wrong
-            rm.submit(request, Credentials(tokens, secrets))
-            submissions.wait_until_accepted(rm.report, request.app_id)
-            self._note_lifetime(app_id, job, tokens)
-        except BaseException as error:
-            if sent:
-                self._undo(app_id)
-            if isinstance(error, HadoopError):
-                raise refusals.translate_error(error, f"submitting {app_id}") from error
-            if isinstance(error, OSError):
-                raise SchedulerError(f"{root} cannot be written: {error}") from error
-            raise
-
-    def _request(
-        self, app_id: str, job: Job, artifacts: Sequence[Artifact], start: MasterStart
-    ) -> AppRequest:
-        from tony_core.schedulers.yarn.client import submission
-
-        visibility = self._find_visibility(self.staging_root(job))(artifacts)
-        return submission.build_request(
-            refusals.parse_id(app_id),
-            job,
-            artifacts,
-            self.user,
-            visibility,
-            cancel_tokens=self._identity.tokens is None,  # they are the caller's
-            start=start,
-        )
-
-    def _plan_start(
-        self, job: Job, artifacts: Sequence[Artifact], credentials: MasterCredentials
-    ) -> MasterStart:
-        """What of the master travels in its credentials; see ``next_master``."""
-        from tony_core.schedulers.yarn.client import next_master, submission
-
-        if not self._ships_keytab(job):
-            return next_master.MasterStart()
-        visibility = self._find_visibility(credentials.root)(artifacts)
-        files = submission.master_files(job, artifacts, visibility)
-        packed = self._runtimes.size(artifacts)
-        return next_master.plan_start(files, submission.RUNTIME, packed, len(credentials.encode()))
-
-    def _credentials(self, job: Job, artifacts: Sequence[Artifact], root: str) -> MasterCredentials:
-        from tony_core.schedulers.yarn.client import submission
-
-        visibility = self._find_visibility(root)
-        return submission.master_credentials(
-            self._conf, self.user, root, job, artifacts, visibility
-        )
-
-    def _name_services(
-        self, job: Job, artifacts: Sequence[Artifact], root: str
-    ) -> Sequence[NameService]:
-        """The file systems for which a job needs tokens; none on an open cluster."""
-        if not self._identity.is_secure:
-            return ()
-        from tony_core.schedulers.yarn.client.delegation_tokens import job_name_services
-
-        history = job.history.location or root
-        places = (root, history, home.home_or_root(self._conf, self.user, root))
-        try:
-            return job_name_services(self._conf, job, places, artifacts)
-        except ConfigurationError as error:
-            raise SchedulerError(str(error)) from None
-
-    def _job_tokens(
-        self, rm: ResourceManager, services: Sequence[NameService]
-    ) -> Mapping[str, Token]:
-        """The tokens for a job's containers, by their names; none on an open cluster."""
-        if not services:
-            return {}
-        from tony_core.schedulers.yarn.client.delegation_tokens import job_tokens
-
-        return job_tokens(self._conf, self._identity, rm, services)
-
-    def _note_lifetime(self, app_id: str, job: Job, tokens: Mapping[str, Token]) -> None:
-        if not tokens:
-            return
-        from tony_core.schedulers.yarn.client.delegation_tokens import find_lifetime_limit
-
-        limit = find_lifetime_limit(job, self._identity, tokens.values(), time.time())
-        if limit is not None:
-            self._lifetime_limits[app_id] = limit
+        job = submission.job
+        plan = self._submitter.plan(job, submission.artifacts, self.staging_root(job))
+        plan.send(app_id, partial(self._connect_for, job), secret)
+        if plan.lifetime_limit is not None:
+            self._lifetime_limits[app_id] = plan.lifetime_limit
 
     def lifetime_limit(self, app_id: str) -> Optional[LifetimeLimit]:
         return self._lifetime_limits.get(app_id)
 
-    def _ships_keytab(self, job: Job) -> bool:
-        return self._identity.is_secure and job.hadoop.ship_keytab
+    @cached_property
+    def _submitter(self) -> Submitter:
+        from tony_core.schedulers.yarn.client.submitter import Submitter
 
-    def _keytab_secrets(self, job: Job, services: Sequence[NameService]) -> Mapping[str, bytes]:
-        """The secret of a master that fetches fresh tokens; none for other jobs."""
-        if not self._ships_keytab(job) or self._identity.login is None:
-            return {}
-        from tony_core.schedulers.yarn import job_credentials
-        from tony_core.schedulers.yarn.client.delegation_tokens import service_location
-        from tony_core.schedulers.yarn.client.security import read_shipped_keys
-
-        keys = read_shipped_keys(job, self._identity)
-        places = tuple(map(service_location, services))
-        shipped = job_credentials.ShippedKeytab(self._identity.login.principal, keys, places)
-        return {job_credentials.KEYTAB: shipped.encode()}
-
-    def _planned_tokens(self, job: Job, artifacts: Sequence[Artifact], root: str) -> Sequence[str]:
-        services = self._name_services(job, artifacts, root)
-        if not services:
-            return ()
-        from tony_core.schedulers.yarn.client.delegation_tokens import planned_tokens
-
-        shipped = []
-        if self._ships_keytab(job) and self._identity.login is not None:
-            from tony_core.schedulers.yarn.job_credentials import KEYTAB
-
-            shipped = [f"{KEYTAB} (the keys of {self._identity.login.principal})"]
-        try:
-            return [*planned_tokens(self._conf, services), *shipped]
-        except ConfigurationError as error:
-            raise SchedulerError(str(error)) from None
-
-    def _find_visibility(self, root: str) -> Visibility:
-        if root not in self._visibility:
-            from tony_core.schedulers.yarn.local_resources import Visibility
-
-            self._visibility[root] = Visibility(root, registry.filesystem)
-        return self._visibility[root]
-
-    def _undo(self, app_id: str) -> None:
-        """Kill what may have been submitted; the caller reports the error that led here."""
-        try:
-            self._connect().kill(
-                refusals.parse_id(app_id), "its submission failed", within_s=UNDO_S
-            )
-        except (SchedulerError, HadoopError):
-            pass
+        return Submitter(self._conf, self._identity)
 
     # ------------------------------------------------------------------ status and kill
 
@@ -391,7 +230,7 @@ class YarnScheduler(port.Scheduler):
             self._read_limits,
             root,
             lambda: self.web,
-            lambda rm, artifacts: self._job_tokens(rm, self._name_services(job, artifacts, root())),
+            lambda rm, artifacts: self._submitter.plan(job, artifacts, root()).obtain_tokens(rm),
             self._identity,
         )
         return examine(cluster, job, stage)
@@ -405,12 +244,6 @@ class YarnScheduler(port.Scheduler):
             self._logs = None
 
     # ------------------------------------------------------------------ the cluster
-
-    @cached_property
-    def _runtimes(self) -> PackedRuntimes:
-        from tony_core.schedulers.yarn.client.next_master import PackedRuntimes
-
-        return PackedRuntimes(registry.filesystem)
 
     @property
     def web(self) -> WebAccess:
@@ -429,7 +262,9 @@ class YarnScheduler(port.Scheduler):
 
     def _connect_for(self, job: Job) -> ResourceManager:
         """The connection for a job's submit: a keytab must not travel in clear."""
-        return self._connect(job.hadoop.rm_retries, self._ships_keytab(job))
+        from tony_core.schedulers.yarn.client.security import ships_keytab
+
+        return self._connect(job.hadoop.rm_retries, ships_keytab(job, self._identity))
 
     def _read_limits(self, job: Job) -> ClusterLimits:
         """The cluster's limits, read once for a job."""

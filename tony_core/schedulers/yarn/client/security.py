@@ -34,13 +34,18 @@ def find_security_problems(job: Job, identity: ClusterIdentity) -> List[str]:
     ]
 
 
+def ships_keytab(job: Job, identity: ClusterIdentity) -> bool:
+    """Whether the job's keytab goes to its master; an open cluster needs none."""
+    return identity.is_secure and job.hadoop.ship_keytab
+
+
 def find_shipping_problems(job: Job, identity: ClusterIdentity) -> List[str]:
     """Why a job may not ship its keytab (``tony.kerberos.ship-keytab``), or cannot.
 
     A keytab is its owner's for good: only the owner's own goes to the owner's own job. What a
     service adds for the keytabs that are its own: ``client/cluster_login.py``.
     """
-    if not job.hadoop.ship_keytab or not identity.is_secure:
+    if not ships_keytab(job, identity):
         return []
     if identity.real_user:
         return [
