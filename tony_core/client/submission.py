@@ -109,6 +109,7 @@ def prepare(scheduler: Scheduler, job: Job) -> Prepared:
         raise JobError(list(dict.fromkeys(problems)))
     app_id = scheduler.new_app_id(job)
     submission = scheduler.dry_run(app_id, job, planned.artifacts)
+    problems += [Problem(text, severity=Severity.WARNING) for text in submission.warnings]
     return Prepared(app_id, job, root, planned, submission, tuple(warnings(problems)))
 
 

@@ -46,6 +46,9 @@ SHORT_SKEW_S = 5
 TOKEN_RENEW_S = 60
 TOKEN_LIFETIME_S = 150
 
+PROXY_MARGIN_S = 5
+"""How long before the end of short tokens a ResourceManager that may act for users gets others."""
+
 BRIEF_RENEW_S = 30
 BRIEF_LIFETIME_S = 40
 
@@ -305,6 +308,21 @@ def _limit_tokens(plan: Plan, renew_s: int, lifetime_s: int) -> None:
                 f"{prefix}.key.update-interval": str(lifetime_s * 1000),
             }
         )
+
+
+@feature("secure")
+def proxy_privileges(plan: Plan) -> None:
+    """The ResourceManager obtains HDFS tokens for applications whose own are about to end
+    (yarn.resourcemanager.proxy-user-privileges.enabled), and gives them to the NodeManagers."""
+    yarn = plan.site("yarn-site")
+    yarn["yarn.resourcemanager.proxy-user-privileges.enabled"] = "true"
+    if {"short_tokens", "brief_tokens"} & set(plan.features):
+        # By default three hours: longer than these tokens live, so none would ever be renewed.
+        margin = "yarn.resourcemanager.system-credentials.valid-time-remaining"
+        yarn[margin] = str(PROXY_MARGIN_S * 1000)
+    core = plan.site("core-site")
+    core["hadoop.proxyuser.yarn.hosts"] = "*"
+    core["hadoop.proxyuser.yarn.users"] = ",".join(USERS)
 
 
 @feature("secure")

@@ -17,6 +17,7 @@ from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.hadoop.kerberos import REALM
 from tests.cluster.kdc import Kdc, free_port
 from tests.cluster.yarn.jobs import Tony
+from tests.hadoop.kerberos.handshakes import ScriptedLogin
 from tony_core.hadoop.credentials import Credentials
 from tony_core.hadoop.identity import ClusterIdentity, cluster_identity, identity_by_login
 from tony_core.hadoop.kerberos.login import Login
@@ -24,7 +25,12 @@ from tony_core.hadoop.rpc.connection import Address, Endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.tokens import HDFS_DELEGATION, Token
 from tony_core.schedulers.port import CheckResult, Finding
-from tony_core.schedulers.yarn.client.doctor_login import examine_certificate, examine_login
+from tony_core.schedulers.yarn.client.doctor_login import (
+    examine_certificate,
+    examine_login,
+    examine_long_jobs,
+)
+from tony_core.schedulers.yarn.client.next_master import PRIVILEGES
 
 OK, NOTE, WRONG = CheckResult.OK, CheckResult.NOTE, CheckResult.WRONG
 
@@ -55,6 +61,17 @@ def test_tokens() -> None:
     assert "ann, by the tokens of HADOOP_TOKEN_FILE_LOCATION" in finding.detail
     assert "HDFS_DELEGATION_TOKEN for 127.0.0.1:8020" in finding.detail
     assert "secret" not in finding.detail
+
+
+def test_jobs_that_outlive_their_tokens() -> None:
+    ann = ClusterIdentity("ann", login=ScriptedLogin())
+    (lost,) = examine_long_jobs(site(**{"yarn.log-aggregation-enable": "true"}), ann)
+    assert lost.verdict is NOTE
+    assert lost.detail.startswith("after the first 7 days they have no next master if")
+    assert "no logs in HDFS" in lost.detail and PRIVILEGES in lost.advice
+    (kept,) = examine_long_jobs(site(**{PRIVILEGES: "true"}), ann)
+    assert kept.verdict is OK and PRIVILEGES in kept.detail
+    assert list(examine_long_jobs(SiteConfiguration.of({}), ClusterIdentity("ann"))) == []
 
 
 @pytest.mark.cluster

@@ -51,6 +51,7 @@ from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
 from tony_core.schedulers.yarn.client.doctor_login import (
     examine_certificate,
     examine_login,
+    examine_long_jobs,
     examine_proxy_user,
 )
 from tony_core.schedulers.yarn.client.resource_manager import ResourceManager, connection_problem
@@ -103,6 +104,8 @@ def examine(cluster: Cluster, job: Job, stage: Optional[Stage]) -> Iterator[Find
     for finding in examine_login(cluster.conf, cluster.identity):
         refused = refused or finding.verdict is CheckResult.WRONG
         yield finding
+    if not refused:
+        yield from examine_long_jobs(cluster.conf, cluster.identity)
     by_rpc, by_web = endpoints.rm_client(cluster.conf), endpoints.rm_web(cluster.conf)
     rpc, web = connection_problem(by_rpc), connection_problem(by_web)
     if not refused:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 WHAT = "Kerberos"
 _PROXY_USER = "proxy user"
+_LONG_JOBS = "jobs that outlive their tokens"
 _NOT_ALLOWED = ("not allowed to impersonate", "Unauthorized connection for super-user")
 SOON_S = 1800.0
 TLS_S = 5.0
@@ -89,6 +90,20 @@ def examine_proxy_user(
     if had:
         text = f"{real_user} may act for {identity.user}, say {' and '.join(had)}"
         yield Finding(_PROXY_USER, CheckResult.OK, text)
+
+
+def examine_long_jobs(conf: SiteConfiguration, identity: ClusterIdentity) -> Iterator[Finding]:
+    """What a job with ``tony.kerberos.ship-keytab`` can rely on; nothing on an open cluster."""
+    if identity.login is None:
+        return
+    from tony_core.schedulers.yarn.client.next_master import PRIVILEGES, describe_site
+
+    complete, text = describe_site(conf)
+    if complete:
+        yield Finding(_LONG_JOBS, CheckResult.OK, text)
+        return
+    advice = f"an administrator sets {PRIVILEGES}=true, and hadoop.proxyuser.* for that service"
+    yield Finding(_LONG_JOBS, CheckResult.NOTE, text, advice)
 
 
 def _describe_tokens(identity: ClusterIdentity) -> str:

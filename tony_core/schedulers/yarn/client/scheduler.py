@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from tony_core.hadoop.web import WebAccess
     from tony_core.schedulers.yarn.client.cluster_limits import ClusterLimits
     from tony_core.schedulers.yarn.client.doctor import Stage
+    from tony_core.schedulers.yarn.client.next_master import MasterStart, PackedRuntimes
     from tony_core.schedulers.yarn.client.submission import AppRequest
     from tony_core.schedulers.yarn.job_credentials import MasterCredentials
     from tony_core.schedulers.yarn.local_resources import Visibility
@@ -139,21 +140,22 @@ class YarnScheduler(port.Scheduler):
         return [*find_security_warnings(job, self._identity), *found]
 
     def dry_run(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> Submission:
-        from tony_core.schedulers.yarn.client import submission
+        from tony_core.schedulers.yarn.client import next_master, submission
 
         job = submission.admit_real_user(job, self._identity)
         root = self.staging_root(job)
         artifacts = [one._replace(uri=self._with_token(one.uri)) for one in artifacts]
         tokens = self._planned_tokens(job, artifacts, root)
+        credentials = self._credentials(job, artifacts, root)
+        start = self._plan_start(job, artifacts, credentials)
         return Submission(
             scheduler=self.name,
             job=job,
             artifacts=tuple(artifacts),
-            details=self._request(app_id, job, artifacts).describe(
-                submission.describe_credentials(
-                    app_id, root, self._credentials(job, artifacts, root), tokens
-                )
+            details=self._request(app_id, job, artifacts, start).describe(
+                submission.describe_credentials(app_id, root, credentials, tokens, start)
             ),
+            warnings=tuple(next_master.find_warnings(start, self._conf)),
         )
 
     def submit(self, app_id: str, submission: Submission, secret: bytes) -> None:
@@ -162,12 +164,14 @@ class YarnScheduler(port.Scheduler):
 
         job, artifacts = submission.job, submission.artifacts
         root = self.staging_root(job)
-        request = self._request(app_id, job, artifacts)
         credentials = self._credentials(job, artifacts, root)
-        secrets, file = job_credentials.master_secrets(secret, credentials)
+        start = self._plan_start(job, artifacts, credentials)
+        request = self._request(app_id, job, artifacts, start)
+        secrets, file = job_credentials.master_secrets(secret, credentials, start.largest_job)
         sent = False
         try:
             secrets.update(request.secrets())
+            secrets.update(self._runtimes.secrets(artifacts, start))
             if file is not None:
                 request = submissions.upload_job_file(request, root, file)
             rm = self._connect_for(job)
@@ -189,7 +193,9 @@ class YarnScheduler(port.Scheduler):
                 raise SchedulerError(f"{root} cannot be written: {error}") from error
             raise
 
-    def _request(self, app_id: str, job: Job, artifacts: Sequence[Artifact]) -> AppRequest:
+    def _request(
+        self, app_id: str, job: Job, artifacts: Sequence[Artifact], start: MasterStart
+    ) -> AppRequest:
         from tony_core.schedulers.yarn.client import submission
 
         visibility = self._find_visibility(self.staging_root(job))(artifacts)
@@ -200,7 +206,21 @@ class YarnScheduler(port.Scheduler):
             self.user,
             visibility,
             cancel_tokens=self._identity.tokens is None,  # they are the caller's
+            start=start,
         )
+
+    def _plan_start(
+        self, job: Job, artifacts: Sequence[Artifact], credentials: MasterCredentials
+    ) -> MasterStart:
+        """What of the master travels in its credentials; see ``next_master``."""
+        from tony_core.schedulers.yarn.client import next_master, submission
+
+        if not self._ships_keytab(job):
+            return next_master.MasterStart()
+        visibility = self._find_visibility(credentials.root)(artifacts)
+        files = submission.master_files(job, artifacts, visibility)
+        packed = self._runtimes.size(artifacts)
+        return next_master.plan_start(files, submission.RUNTIME, packed, len(credentials.encode()))
 
     def _credentials(self, job: Job, artifacts: Sequence[Artifact], root: str) -> MasterCredentials:
         from tony_core.schedulers.yarn.client import submission
@@ -300,7 +320,7 @@ class YarnScheduler(port.Scheduler):
     def status(self, app_id: str) -> AppStatus:
         application = refusals.parse_id(app_id)
         try:
-            return status_of(self._connect().report(application))
+            return status_of(self._connect().report(application), self.user)
         except HadoopError as error:
             raise refusals.translate_error(error, app_id) from error
 
@@ -311,7 +331,8 @@ class YarnScheduler(port.Scheduler):
             ours.update((one.id, one) for one in rm.applications(tags=[TAG]))
         except HadoopError as error:
             raise refusals.translate_error(error, "the list of applications") from error
-        return [status_of(ours[known]) for known in sorted(ours, reverse=True)]
+        found = [status_of(ours[known], self.user) for known in sorted(ours, reverse=True)]
+        return [status for status in found if not status.view_refusal]
 
     def kill(self, app_id: str, reason: str) -> None:
         from tony_core.schedulers.yarn.client.kill import kill_application
@@ -384,6 +405,12 @@ class YarnScheduler(port.Scheduler):
             self._logs = None
 
     # ------------------------------------------------------------------ the cluster
+
+    @cached_property
+    def _runtimes(self) -> PackedRuntimes:
+        from tony_core.schedulers.yarn.client.next_master import PackedRuntimes
+
+        return PackedRuntimes(registry.filesystem)
 
     @property
     def web(self) -> WebAccess:

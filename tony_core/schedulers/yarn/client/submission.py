@@ -30,6 +30,8 @@ from tony_core.job.xmlfile import job_to_xml
 from tony_core.schedulers.port import SchedulerError
 from tony_core.schedulers.yarn import job_credentials, launch_script, refusals
 from tony_core.schedulers.yarn.application_state import TAG, TYPE
+from tony_core.schedulers.yarn.client import next_master
+from tony_core.schedulers.yarn.client.next_master import MasterStart
 from tony_core.schedulers.yarn.job_credentials import MasterCredentials
 from tony_core.schedulers.yarn.local_resources import (
     Visibility,
@@ -55,6 +57,7 @@ EVERY_LOG = (
 )
 """Aggregate the logs of all containers, whatever the site's default."""
 
+_MASTER = ("master", "--scheduler", "yarn")
 _LIFETIME = 1
 _ANYWHERE = "*"
 
@@ -200,12 +203,16 @@ def build_request(
     user: str,
     visibility: Mapping[str, str],
     cancel_tokens: bool = True,
+    start: MasterStart = MasterStart(),
 ) -> AppRequest:
     """The application of a job, for artifacts that are staged or (in a dry run) would be."""
     if find(tuple(artifacts), Use.RUNTIME) is None:
         raise SchedulerError(f"TonY's own code ({RUNTIME}) is not among the staged artifacts")
-    selected = select_master_artifacts(artifacts, preprocess=job.master.preprocess is not None)
-    files, links = split_links(local_files(selected, visibility))
+    files, links = split_links(master_files(job, artifacts, visibility))
+    command = master_command(job)
+    if start.carries_runtime:
+        files.pop(RUNTIME)
+        command = carried_master_command(job)
     return AppRequest(
         app_id=app_id,
         name=job.name,
@@ -221,7 +228,7 @@ def build_request(
         modify_acl=job.yarn.modify_acl or user,
         resources=to_capability(job.master.resources),
         master_label=job.master.node_label or "",
-        command=master_command(job),
+        command=command,
         environment=launch_script.docker_environment(job.master.docker),
         files=files,
         links=links,
@@ -230,10 +237,29 @@ def build_request(
     )
 
 
-def master_command(job: Job, verb: Sequence[str] = ("master", "--scheduler", "yarn")) -> str:
+def master_files(
+    job: Job, artifacts: Sequence[Artifact], visibility: Mapping[str, str]
+) -> Dict[str, LocalFile]:
+    """The local resources of the master's container, where none travels in its credentials."""
+    selected = select_master_artifacts(artifacts, preprocess=job.master.preprocess is not None)
+    return local_files(selected, visibility)
+
+
+def master_command(job: Job, verb: Sequence[str] = _MASTER) -> str:
     """The command of the master's container."""
-    words = [job.runtime.python, "-I", "-S", RUNTIME, "yarn-start", *verb]
+    return launch_script.container_command(
+        [job.runtime.python, "-I", "-S", *_start_words(verb)], "stdout", "stderr"
+    )
+
+
+def carried_master_command(job: Job) -> str:
+    """The command of a master's container whose runtime travels in its credentials."""
+    words = [job.runtime.python, "-I", "-S", "-c", next_master.UNPACK, *_start_words(_MASTER)]
     return launch_script.container_command(words, "stdout", "stderr")
+
+
+def _start_words(verb: Sequence[str]) -> Sequence[str]:
+    return (RUNTIME, "yarn-start", *verb)
 
 
 def _application_tags(job: Job) -> Tuple[str, ...]:
@@ -309,11 +335,17 @@ def master_credentials(
 
 
 def describe_credentials(
-    app_id: str, root: str, credentials: MasterCredentials, tokens: Sequence[str]
+    app_id: str,
+    root: str,
+    credentials: MasterCredentials,
+    tokens: Sequence[str],
+    start: MasterStart = MasterStart(),
 ) -> List[str]:
     """Names and sizes of what the credentials hold, for a dry run; ``tokens`` are described."""
-    packed, file = job_credentials.master_secrets(b"", credentials)
+    packed, file = job_credentials.master_secrets(b"", credentials, start.largest_job)
     names = [f"{job_credentials.SECRET} (32 bytes)"]
+    if start.carries_runtime:
+        names.append(f"{next_master.SECRET} (TonY's own code)")
     names += [f"{name} ({len(data)} bytes)" for name, data in packed.items() if data]
     names += tokens
     if file is not None:
