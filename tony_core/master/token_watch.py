@@ -53,8 +53,8 @@ class TokenWatch:
         """Start with the tokens that the scheduler gave; without any, there is nothing to watch."""
         if info is None or info.tokens is None:
             return
-        if info.fetch_problem:
-            self._warn(StoryKind.TOKENS, f"no login by the shipped keytab: {info.fetch_problem}")
+        for text in info.token_warnings:
+            self._warn(StoryKind.TOKENS, text)
         restarts_gang = refresh is TokenRefresh.RESTART
         self._machine = TokenLifetime(info.fetches_tokens, restarts_gang)
         if info.fetched is not None:

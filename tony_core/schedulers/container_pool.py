@@ -180,7 +180,7 @@ class PoolInfo(NamedTuple):
     tokens: Optional[TokenDates] = None  # of the tokens that this master has; None without any
     fetches_tokens: bool = False  # whether fetch_tokens() can give fresh ones
     fetched: Optional[FreshTokens] = None  # before the registration: for executors, too
-    fetch_problem: str = ""  # why check_fetch() failed
+    token_warnings: Tuple[str, ...] = ()  # for the job's story
 
 
 class ContainerPool(ABC):

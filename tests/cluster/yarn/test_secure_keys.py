@@ -94,7 +94,7 @@ class Watch:
             found = keys_of_credentials(path.read_bytes())
             self.keys.update(found)
             if any("keytab" in name for name in found):
-                self.shipped.update(re.findall(r"container_\w+", str(path)))
+                self.shipped.update(re.findall(r"container_\d+_\d+_\d\d_\d{6}", str(path)))
 
     def _collect_texts(self, process: Path) -> None:
         words = (process / "cmdline").read_bytes()

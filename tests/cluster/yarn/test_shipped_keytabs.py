@@ -11,6 +11,7 @@ from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.hadoop.kerberos import REALM
 from tests.cluster.yarn.jobs import Tony, until
+from tests.cluster.yarn.test_secure_keys import modes_below
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -39,13 +40,13 @@ def test_a_node_without_kerberos_and_a_service_that_acts_for_a_user(
     assert one.json("status", job.app_id)["attempt"] <= 1
     until(one.nothing_runs, "no process is left")
 
-    before = cluster.hdfs.list("/user/ann/.tony/apps")
+    before = modes_below(cluster, "/user/ann")
     one.env["HADOOP_PROXY_USER"] = "ann"
     words = ("--executes", "true", *ships(cluster, "gateway"))
     refused = one("submit", *words, check=False)
     assert refused.returncode == 2, refused.stderr
     assert "gateway submits for ann" in refused.stderr and "must not get it" in refused.stderr
-    assert cluster.hdfs.list("/user/ann/.tony/apps") == before
+    assert modes_below(cluster, "/user/ann") == before, "nothing was staged"
 
 
 @pytest.mark.nightly

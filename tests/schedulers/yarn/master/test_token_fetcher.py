@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,11 @@ from tony_core.hadoop.credentials import Credentials
 from tony_core.schedulers.container_pool import FreshTokens, PoolInfo
 from tony_core.schedulers.port import LastingRefusal, SchedulerError
 from tony_core.schedulers.yarn.job_credentials import ShippedKeytab
-from tony_core.schedulers.yarn.master.token_fetcher import TokenFetcher, fetch_overdue
+from tony_core.schedulers.yarn.master.token_fetcher import (
+    TokenFetcher,
+    fetch_overdue,
+    warn_of_shared_user,
+)
 from tony_core.schedulers.yarn.master.user_tokens import UserTokens, token_dates
 from tony_core.schedulers.yarn.node.fetch_request import Fetched, Request
 
@@ -180,7 +185,8 @@ class TestUserTokens:
         with pytest.raises(LastingRefusal, match="no library"):
             tokens.check()
         described = tokens.describe(INFO)
-        assert described.fetches_tokens and described.fetch_problem == "node7: no library"
+        assert described.fetches_tokens
+        assert described.token_warnings == ("no login by the shipped keytab: node7: no library",)
         assert one.requests()[0].check
 
     def test_tokens_fetched_already_need_no_check(self, tmp_path: Path) -> None:
@@ -192,3 +198,12 @@ class TestUserTokens:
         assert described.fetched == fresh and described.tokens is not None
         assert described.tokens.ends == fresh.ends
         assert time.time() - described.tokens.issued < 60
+
+
+def test_where_all_users_jobs_run_as_one_the_story_warns() -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    assert warn_of_shared_user(me, "node7") == ""
+    text = warn_of_shared_user("someone-else", "node7")
+    assert text.startswith(f"containers on node7 run as {me}, not as someone-else")
+    fetcher = TokenFetcher(SHIPPED, SITE, "ann", ("none",), "node7", warning=text)
+    assert UserTokens(fetcher=fetcher).describe(INFO).token_warnings == (text,)

@@ -9,6 +9,7 @@ or variable.
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 import subprocess
 import sys
@@ -32,6 +33,7 @@ class TokenFetcher:
 
     :param command: TonY's own code on this node: a Python, its options, the runtime.
     :param node: this node, for messages.
+    :param warning: what the job's story should say of keytabs on this node.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class TokenFetcher:
         command: Sequence[str],
         node: str,
         limit_s: float = LIMIT_S,
+        warning: str = "",
     ) -> None:
         self._request = Request(
             dict(site), shipped.principal, shipped.keytab, user, shipped.file_systems
@@ -49,6 +52,7 @@ class TokenFetcher:
         self._command = (*command, "yarn-fetch-tokens")
         self._node = node
         self._limit_s = limit_s
+        self.warning = warning
         self._held = b""
 
     def check(self) -> None:
@@ -128,4 +132,20 @@ def create_fetcher(
     """The fetcher of a master in a container, whose own code the process was started from."""
     node = env.get("NM_HOST") or socket.gethostname()
     command = (sys.executable, "-I", "-S", os.path.abspath(sys.argv[0]))
-    return TokenFetcher(shipped, sent.site, sent.user, command, node)
+    warning = warn_of_shared_user(sent.user, node)
+    return TokenFetcher(shipped, sent.site, sent.user, command, node, warning=warning)
+
+
+def warn_of_shared_user(owner: str, node: str) -> str:
+    """A warning where the jobs of all users run as one: each can read the others' credentials."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    if user == owner:
+        return ""
+    return (
+        f"containers on {node} run as {user}, not as {owner}: other users' jobs there can read the"
+        " shipped keytab, as they can all credentials. Ask the administrator for"
+        " LinuxContainerExecutor"
+    )

@@ -34,7 +34,7 @@ class UserTokens:
         self._dates = dates
         self._fetcher = fetcher
         self._fetched = fetched
-        self._problem = ""
+        self._warnings = [fetcher.warning] if fetcher is not None and fetcher.warning else []
 
     def check(self) -> None:
         """See :meth:`ContainerPool.check_fetch`."""
@@ -43,7 +43,7 @@ class UserTokens:
         try:
             self._fetcher.check()
         except SchedulerError as error:
-            self._problem = str(error)
+            self._warnings.append(f"no login by the shipped keytab: {error}")
             raise
 
     def fetch(self) -> FreshTokens:
@@ -58,7 +58,7 @@ class UserTokens:
             tokens=self._dates,
             fetches_tokens=self._fetcher is not None,
             fetched=self._fetched,
-            fetch_problem=self._problem,
+            token_warnings=tuple(self._warnings),
         )
 
 
