@@ -250,9 +250,9 @@ def test_a_zookeeper_takes_the_code_and_a_large_job(
     """Nearly all that credentials carry: it is one node of the ResourceManagers' store."""
     cluster = hadoop("secure", "rm_ha", "node_kerberos")
     one = tony_on(cluster)
-    # Random, so that it stays as large; one variable has 128 KB at most.
+    # Random, so that it stays as large. The job has it twice: in its configuration, too.
     noise = {
-        f"tony.execution.env.NOISE{index}": secrets.token_urlsafe(71_000) for index in range(4)
+        f"tony.execution.env.NOISE{index}": secrets.token_urlsafe(35_000) for index in range(4)
     }
     conf = {
         "tony.kerberos.principal": f"ann@{REALM}",
