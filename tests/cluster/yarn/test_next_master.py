@@ -6,6 +6,8 @@ First an application that is no job of TonY's: what Hadoop does. Then jobs that 
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -22,6 +24,7 @@ from tests.cluster.hadoop.security import BRIEF_LIFETIME_S
 from tests.cluster.test_hadoop_base import SMALL
 from tests.cluster.yarn.jobs import WITHIN, Tony, until
 from tests.cluster.yarn.training import Training, masters, running
+from tony_core.schedulers.yarn.job_credentials import JOB_FILE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 
@@ -239,3 +242,30 @@ def test_the_resource_manager_obtains_tokens_for_the_next_master(
     for text in ("cannot be replaced", "stores no logs"):
         assert text not in long.job.output_text
     assert logs_are_stored(cluster, long.job.app_id)
+
+
+def test_a_zookeeper_takes_the_code_and_a_large_job(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
+) -> None:
+    """Nearly all that credentials carry: it is one node of the ResourceManagers' store."""
+    cluster = hadoop("secure", "rm_ha", "node_kerberos")
+    one = tony_on(cluster)
+    # Random, so that it stays as large. The job has it twice: in its configuration, too.
+    noise = {
+        f"tony.execution.env.NOISE{index}": secrets.token_urlsafe(35_000) for index in range(4)
+    }
+    conf = {
+        "tony.kerberos.principal": f"ann@{REALM}",
+        "tony.kerberos.keytab": str(cluster.keytab_of("ann")),
+        "tony.kerberos.ship-keytab": "true",
+        "tony.application.framework": "mpi",
+        "tony.worker.instances": "1",
+        "tony.worker.memory": "64m",
+        **noise,
+    }
+    words = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    shown = one("submit", "--dry-run", "--executes", "true", *words).stdout
+    sizes = re.search(r"tony\.job \((\d+) bytes\)", shown)
+    assert sizes is not None and int(sizes[1]) > 270 << 10, shown[-3000:]
+    assert JOB_FILE not in shown and "tony.runtime (TonY's own code)" in shown
+    one.submit("--executes", "true", conf=conf).ends(0)
