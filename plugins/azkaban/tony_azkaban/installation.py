@@ -176,6 +176,10 @@ def find_notes(folder: Path) -> List[str]:
                 f"the server obtains tokens by its own plugin, which wants {', '.join(missing)} in"
                 f" {COMMON_PRIVATE}"
             )
+        notes.append(
+            "set proxy.user.lock.down=true in the executor's azkaban.properties: without it a"
+            " server lets each user name any other in user.to.proxy"
+        )
     for keytab in find_service_keytabs(str(folder)):
         if as_server or _is_open(keytab):
             notes.append(

@@ -99,6 +99,22 @@ def check_login(
     return found
 
 
+def explain_error(site: Site, error: BaseException) -> str:
+    """Why an error tells a job's author to log in, who cannot; or empty."""
+    if site.login == TOKENS and "there is no token for" in str(error):
+        return (
+            "the server obtains a job's tokens: its administrator sets obtain.namenode.token=true"
+            f" and obtain.jobtracker.token=true in {PRIVATE} of the job type; the job names other"
+            " NameNodes in other_namenodes"
+        )
+    if site.login != TOKENS and "Kerberos ticket" in str(error):
+        return (
+            "jobs log in by the ticket cache of the user as whom the server starts them; with"
+            f" login=tokens in {FILE} the server obtains tokens for each"
+        )
+    return ""
+
+
 def is_secure_cluster() -> bool:
     """Whether this process's cluster asks for Kerberos; False where that cannot be known."""
     try:

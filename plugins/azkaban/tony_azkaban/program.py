@@ -74,9 +74,12 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     try:
         return attempt.run([*notes, *user_notes])
     except Exception as error:
-        why = users.explain_error(proxy_user, error)
-        if why:
-            line(why)
+        for why in (
+            users.explain_error(proxy_user, error),
+            login.explain_error(settings, error),
+        ):
+            if why:
+                line(why)
         raise
 
 
