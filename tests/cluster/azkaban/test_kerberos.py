@@ -89,13 +89,16 @@ def one(server: SecureServer, flows: Flows, user: str, executes: str, **more: ob
     return flows.one(executes, **{"user.to.proxy": user, "env.TONY_HOME": home, **more})
 
 
-def last_tokens(server: SecureServer, user: str) -> Credentials:
+def last_token_file(server: SecureServer, user: str) -> Path:
     """What the server handed to the latest job of a user."""
     for path in sorted(server.token_files(), key=lambda path: path.stat().st_mtime, reverse=True):
-        found = Credentials.decode(path.read_bytes())
-        if {owner_of(token) for token in found.tokens.values()} == {user}:
-            return found
+        if {owner_of(token) for token in tokens_in(path).tokens.values()} == {user}:
+            return path
     raise AssertionError(f"no tokens of {user}: {server.token_files()}")
+
+
+def tokens_in(path: Path) -> Credentials:
+    return Credentials.decode(path.read_bytes())
 
 
 def test_two_users_and_the_service(server: SecureServer, flows_of: FlowsOf, tmp_path: Path) -> None:
@@ -107,7 +110,7 @@ def test_two_users_and_the_service(server: SecureServer, flows_of: FlowsOf, tmp_
     app_id = anns.app_id()
     cluster.wait_for(app_id, ("RUNNING",), 120)
     anns.wait_for_text("worker:0 running")
-    tokens = last_tokens(server, "ann")
+    handed = last_token_file(server, "ann")
 
     bobs = one(server, bob, "bob", "true").ends()
     assert cluster.application(bobs.app_id())["user"] == "bob"
@@ -121,7 +124,7 @@ def test_two_users_and_the_service(server: SecureServer, flows_of: FlowsOf, tmp_
     proxies = one(server, bob, "ann", "true").ends("FAILED")
     assert "ann has no permission to execute this job" in proxies.log(), proxies.log()
     if server.uids:
-        for secret in (server.keytab, server.token_files()[0]):
+        for secret in (server.keytab, handed):
             reads = one(server, bob, "bob", "true", command=f"cat {secret}").ends("FAILED")
             assert "Permission denied" in reads.log(), reads.log()
 
@@ -130,7 +133,7 @@ def test_two_users_and_the_service(server: SecureServer, flows_of: FlowsOf, tmp_
     assert "SUCCEEDED" in anns.ends().log()
     app = cluster.application(app_id)
     assert (app["user"], app["finalStatus"]) == ("ann", "SUCCEEDED")
-    check_usable(server, tokens)
+    check_usable(server, tokens_in(handed))
     check_no_keys(server, anns, bobs)
 
 
@@ -198,8 +201,8 @@ def test_a_login_of_the_jobs_choice(server: SecureServer, flows_of: FlowsOf) -> 
     for run, message in zip(runs, messages, strict=True):
         assert message in run.ends("FAILED").log(), run.log()
     # The server's path is the one that counts, whatever a job names.
-    other = server.token_files()[0]
-    chosen = one(server, flows, "bob", "true", **{"env.HADOOP_TOKEN_FILE_LOCATION": other}).ends()
+    path = {"env.HADOOP_TOKEN_FILE_LOCATION": "/nonexistent/anns.token"}
+    chosen = one(server, flows, "bob", "true", **path).ends()
     app = server.cluster.application(chosen.app_id())
     assert app["user"] == "bob"
     assert len(server.cluster.applications()) == len(before) + 1
