@@ -83,10 +83,10 @@ def test_tokens(plugins: Path, tony: Tony, tmp_path: Path) -> None:
         "obtain.jobtracker.token",
     }
     assert set(private.values()) == {"true"}
-    said = done.out + done.err
-    assert "wants hadoop.security.manager.class, proxy.user in commonprivate" in said
-    assert "proxy.user.lock.down=true" in said
-    assert "jobs can read the server's keytab" not in said
+    output = done.out + done.err
+    assert "wants hadoop.security.manager.class, proxy.user in commonprivate" in output
+    assert "proxy.user.lock.down=true" in output
+    assert "jobs can read the server's keytab" not in output
     common.write_text(f"proxy.keytab.location={keytab}\nexecute.as.user=false\n")
     done = tony("azkaban", "upgrade", *where)
     assert "warning: jobs can read the server's keytab" in done.out + done.err

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Optional
 
 import pytest
 
 from tests.tony_azkaban.jobs import Job as Started
 from tony_azkaban import login
 from tony_azkaban.login import (
+    OBTAINS_TOKENS,
     Login,
     check_login,
     explain_error,
@@ -95,7 +96,7 @@ def test_a_path_of_the_jobs_choice_is_no_login() -> None:
 
 
 @pytest.mark.parametrize("site", [Site(), Site(login="tokens")])
-def test_a_keytab_is_refused_whoever_names_it(site: Site, tmp_path: Path) -> None:
+def test_a_keytab_is_refused_in_every_place(site: Site, tmp_path: Path) -> None:
     handed = Login(str(tmp_path / "core-site.xml"))
     keys = {"tony_kerberos_principal": "ann@EXAMPLE.COM", "tony_kerberos_keytab": "/home/a.keytab"}
     found = problems_of(job(**keys), site, handed)
@@ -123,16 +124,46 @@ def test_no_job_acts_for_another_user(cluster: Path) -> None:
 
 def test_no_tokens_were_handed_over() -> None:
     (text,) = problems_of(job(), TOKENS)
-    assert "azkaban.jobtype.HadoopShell" in text and "tony azkaban install --tokens" in text
+    assert "azkaban.jobtype.HadoopShell" in text and "tony azkaban upgrade --tokens" in text
+
+
+@pytest.mark.parametrize(
+    ("changed", "common", "obtains"),
+    [
+        ({}, "", True),
+        ({"jobtype.class": "azkaban.jobExecutor.ProcessJob"}, "", False),
+        ({"obtain.binary.token": "false"}, "", False),
+        ({"azkaban.should.proxy": ""}, "azkaban.should.proxy=true\n", False),
+        ({"azkaban.should.proxy": None}, "azkaban.should.proxy=true\n", True),
+        ({"azkaban.should.proxy": None}, "", False),
+    ],
+)
+def test_a_server_that_obtains_none_writes_over_no_path(
+    tmp_path: Path, changed: Dict[str, Optional[str]], common: str, obtains: bool
+) -> None:
+    """Then the path among the properties is the job's own choice, and another user's tokens."""
+    home = tmp_path / "jobtypes" / "tony"
+    home.mkdir(parents=True)
+    values = {**OBTAINS_TOKENS, **changed}
+    text = "".join(f"{key}={value}\n" for key, value in values.items() if value is not None)
+    (home / "private.properties").write_text(text)
+    (home.parent / "commonprivate.properties").write_text(common)
+    found = Login(str(tmp_path / "core-site.xml"))
+    (tmp_path / "core-site.xml").chmod(0o600)
+    if obtains:
+        assert check_login(job(), {}, TOKENS, found, str(home)) == []
+    else:
+        with pytest.raises(JobError, match="the server obtained no tokens for this job"):
+            check_login(job(), {}, TOKENS, found, str(home))
 
 
 def test_tokens_that_every_user_can_read(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.touch()
-    for mode, said in ((0o460, []), (0o644, [str(path)])):
+    for mode, warned in ((0o460, []), (0o644, [str(path)])):
         path.chmod(mode)
         found = check_login(job(), {}, TOKENS, Login(str(path)), None)
-        assert [str(path) for each in found if str(path) in str(each)] == said
+        assert [str(path) for each in found if str(path) in str(each)] == warned
 
 
 def test_where_none_of_it_matters(cluster: Path) -> None:
@@ -188,7 +219,7 @@ def test_a_keytab_that_jobs_can_read(
         "login=tokens\nuser.to.proxy=refuse",
     ],
 )
-def test_what_a_site_may_not_say(tmp_path: Path, line: str) -> None:
+def test_what_a_site_cannot_set(tmp_path: Path, line: str) -> None:
     (tmp_path / "site.properties").write_text(f"{line}\n")
     with pytest.raises(JobError) as caught:
         read(str(tmp_path))
@@ -196,7 +227,7 @@ def test_what_a_site_may_not_say(tmp_path: Path, line: str) -> None:
     assert problem.key == line.split("\n")[-1].split("=")[0]
 
 
-def test_what_a_site_may_say(tmp_path: Path) -> None:
+def test_what_a_site_can_set(tmp_path: Path) -> None:
     text = "login=tokens\nreadable.keytab=accept\nenv.KRB5_CONFIG=/etc/krb5.conf\n"
     (tmp_path / "site.properties").write_text(text)
     found = read(str(tmp_path))

@@ -23,7 +23,13 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from tony_azkaban.java_properties import PropertiesError, line, parse
-from tony_azkaban.login import COMMON_PRIVATE, PRIVATE, find_service_keytabs, read_properties
+from tony_azkaban.login import (
+    COMMON_PRIVATE,
+    OBTAINS_TOKENS,
+    PRIVATE,
+    find_service_keytabs,
+    read_properties,
+)
 from tony_azkaban.site import FILE as SITE
 from tony_azkaban.site import TOKENS, read
 from tony_core.client.errors import ClientError, UsageError
@@ -39,14 +45,6 @@ WRITTEN = (PLUGIN, PRIVATE)
 TEMPLATES = Path(__file__).parent / "jobtypes" / NAME
 CHECK = "--check"
 CHECK_S = 60.0
-#: What makes a server obtain tokens for each job; no job can change these.
-OBTAINS_TOKENS = {
-    "jobtype.class": "azkaban.jobtype.HadoopShell",
-    "azkaban.should.proxy": "true",
-    "obtain.binary.token": "true",
-    "obtain.namenode.token": "true",
-    "obtain.jobtracker.token": "true",
-}
 #: What the class wants to find for its own login.
 OF_ITS_LOGIN = ("hadoop.security.manager.class", "proxy.user", "proxy.keytab.location")
 _KNOWN = ("common.properties", COMMON_PRIVATE)

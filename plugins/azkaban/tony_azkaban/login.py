@@ -4,7 +4,7 @@ Theory of operation
 ===================
 
 The process that submits runs what a job says: its ``command``, or a library by ``LD_PRELOAD``. So a
-key that this process can read is a key of every job, and of whoever may upload one. A keytab never
+key that this process can read is a key of every job, and of all who may upload one. A keytab never
 ends, and that of a service that may act for others opens all of their data. Therefore jobs never
 log in by a keytab, and never act for another user. There are two ways left:
 
@@ -13,13 +13,13 @@ log in by a keytab, and never act for another user. There are two ways left:
 =============  =============================================  ====================================
 ``ticket``     the owner of the ticket cache of the process   the server's user, or the job's own
                (of the server's environment, or the default)  user (``execute.as.user``)
-``tokens``     the owner of the tokens that the server        nobody's: the server logs in, obtains
-               obtained for this job (``user.to.proxy``)      tokens for one user, hands these over
+``tokens``     the owner of the tokens that the server        the server logs in, obtains tokens
+               obtained for this job (``user.to.proxy``)      for one user, and hands them over
 =============  =============================================  ====================================
 
 The server's class for that (``azkaban.jobtype.HadoopShell``) writes the path of the token file over
-``env.HADOOP_TOKEN_FILE_LOCATION`` of the job, whatever the job says. Under ``ticket`` no such class
-is known to run, so there the path would be the job's own choice, and is not used.
+``env.HADOOP_TOKEN_FILE_LOCATION`` of the job, whatever the job says. Where another class starts the
+job, or this one obtains nothing, the path would be the job's own choice: it is not used.
 
 A keytab that the server's own plugin logs in by (``proxy.keytab.location``) must be closed to jobs,
 too: where this process can read it, the job is refused.
@@ -44,8 +44,18 @@ from tony_core.job.spec import Job
 
 ENV = "env."
 KERBEROS_KEYS = "tony.kerberos."
-#: Variables of this process that would be a login, or another user, of somebody's choice.
+#: Variables of this process that would be a login, or another user, for every job.
 NEVER = (PRINCIPAL, KEYTAB, PROXY_USER)
+#: What makes a server obtain tokens for each job, in a file that no job can change.
+OBTAINS_TOKENS = {
+    "jobtype.class": "azkaban.jobtype.HadoopShell",
+    "azkaban.should.proxy": "true",
+    "obtain.binary.token": "true",
+    "obtain.namenode.token": "true",
+    "obtain.jobtracker.token": "true",
+}
+CLASS, PLAIN_CLASS = "jobtype.class", "azkaban.jobExecutor.ProcessJob"
+SWITCHES = ("azkaban.should.proxy", "obtain.binary.token")
 SERVICE_KEYTAB = "proxy.keytab.location"
 PRIVATE, COMMON_PRIVATE = "private.properties", "commonprivate.properties"
 
@@ -91,7 +101,7 @@ def check_login(
     found = _find_other_users(props, login)
     if is_secure_cluster():
         found += _find_keytabs(job, site, login)
-        found += _find_token_problems(site, login)
+        found += _find_token_problems(site, login, home)
         if not site.accepts_readable_keytab:
             found += [_readable(path) for path in find_service_keytabs(home) if _can_read(path)]
     if errors(found):
@@ -124,7 +134,7 @@ def is_secure_cluster() -> bool:
 
 
 def _find_other_users(props: Mapping[str, str], login: Login) -> List[Problem]:
-    """On an open cluster, too: the job would run as somebody else than it asks for."""
+    """On an open cluster, too: the job would run as another user than it names."""
     found = []
     if props.get(ENV + PROXY_USER, "").strip():
         message = "no job acts for another user: name the user in user.to.proxy"
@@ -150,15 +160,24 @@ def _find_keytabs(job: Job, site: Site, login: Login) -> List[Problem]:
     return found
 
 
-def _find_token_problems(site: Site, login: Login) -> List[Problem]:
+def obtains_tokens(home: Optional[str]) -> bool:
+    """Whether the server writes its own path over a job's, as far as this process can read it."""
+    own = read_properties(Path(home) / PRIVATE) if home else {}
+    if not own:
+        return True
+    known = {**read_properties(Path(home or "").parent / COMMON_PRIVATE), **own}
+    on = all(known.get(name, "").strip().lower() == "true" for name in SWITCHES)
+    return on and known.get(CLASS, "").strip() != PLAIN_CLASS
+
+
+def _find_token_problems(site: Site, login: Login, home: Optional[str]) -> List[Problem]:
     if site.login != TOKENS:
         return []
-    if not login.tokens:
+    if not login.tokens or not obtains_tokens(home):
         message = (
-            "the server handed no tokens to this job: its administrator has to set"
-            " jobtype.class=azkaban.jobtype.HadoopShell, azkaban.should.proxy=true and"
-            f" obtain.binary.token=true in {PRIVATE} of the job type (tony azkaban install"
-            f" --tokens), or login=ticket in {site.file}"
+            "the server obtained no tokens for this job: its administrator has to set"
+            f" {CLASS}={OBTAINS_TOKENS[CLASS]}, {'=true, '.join(SWITCHES)}=true in {PRIVATE} of the"
+            f" job type (tony azkaban upgrade --tokens), or login=ticket in {site.file}"
         )
         return [Problem(message, ENV + LOCATION)]
     try:

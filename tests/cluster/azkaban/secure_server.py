@@ -86,7 +86,7 @@ class SecureServer:
         (server.plugins / "commonprivate.properties").write_text(text)
         words = ["--plugin-dir", str(server.plugins), "--server-url", server.url, "--tokens"]
         words += ["--python", self._python] if self._python else []
-        self.said = tony_azkaban("install", *words, "--hadoop-conf-dir", str(self.conf))
+        tony_azkaban("install", *words, "--hadoop-conf-dir", str(self.conf))
         if not self.uids:
             with (server.plugins / "tony" / "site.properties").open("a") as site:
                 site.write("readable.keytab=accept\n")

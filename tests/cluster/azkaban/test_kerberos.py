@@ -62,7 +62,8 @@ def server(
     hadoop_clusters: Clusters,
     monkeypatch: pytest.MonkeyPatch,
 ) -> SecureServer:
-    cluster = hadoop("secure", "log_aggregation")
+    # With log aggregation YARN keeps a job's tokens for minutes after its end.
+    cluster = hadoop("secure")
     for name, value in cluster.environment_of(ADMIN).items():
         monkeypatch.setenv(name, value)  # of the command line beside the server
     return known.get(cluster, azkaban_servers, hadoop_clusters)
