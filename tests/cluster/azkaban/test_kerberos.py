@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Optional
 
@@ -142,15 +143,13 @@ def check_usable(server: SecureServer, tokens: Credentials) -> None:
     """The tokens of a job that has ended are as before: nothing has cancelled them."""
     conf = SiteConfiguration.load({}, conf_dir=str(server.conf))
     holder = container_identity(conf, "ann", tokens)
-    end = time.monotonic() + 3  # YARN cancels those of TonY's own within this time
+    end = time.monotonic() + 3  # YARN cancels the tokens that TonY obtains within this time
     while True:
-        files = WebHdfsFileSystem(conf, holder)
         place = f"{conf.text('fs.defaultFS')}/user/ann/after-{time.time_ns()}"
-        files.put(place, b"by the same token", 0o600)
-        files.close()
-        manager = RmClient.open(conf, identity=holder)
-        assert manager.metrics().num_node_managers
-        manager.close()
+        with closing(WebHdfsFileSystem(conf, holder)) as files:
+            files.put(place, b"by the same token", 0o600)
+        with closing(RmClient.open(conf, identity=holder)) as manager:
+            assert manager.metrics().num_node_managers
         if time.monotonic() > end:
             return
         time.sleep(0.5)
