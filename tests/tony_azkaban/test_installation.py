@@ -64,6 +64,53 @@ def test_the_administrators_options(plugins: Path, tony: Tony, tmp_path: Path) -
     }
 
 
+def test_tokens(plugins: Path, tony: Tony, tmp_path: Path) -> None:
+    """The server's class, which no job can change; an upgrade keeps it, and can take it back."""
+    where = ["--plugin-dir", str(plugins)]
+    keytab = tmp_path / "azkaban.keytab"
+    keytab.touch(mode=0o600)
+    common = plugins / "commonprivate.properties"
+    common.write_text(f"proxy.keytab.location={keytab}\n")
+    done = tony("azkaban", "install", *where, "--tokens")
+    assert done.code == 0, done.err
+    assert read(plugins / "tony" / "site.properties") == {"login": "tokens"}
+    private = read(plugins / "tony" / "private.properties")
+    assert private.pop("jobtype.class") == "azkaban.jobtype.HadoopShell"
+    assert set(private) == {
+        "azkaban.should.proxy",
+        "obtain.binary.token",
+        "obtain.namenode.token",
+        "obtain.jobtracker.token",
+    }
+    assert set(private.values()) == {"true"}
+    output = done.out + done.err
+    assert "wants hadoop.security.manager.class, proxy.user in commonprivate" in output
+    assert "proxy.user.lock.down=true" in output
+    assert "jobs can read the server's keytab" not in output
+    common.write_text(f"proxy.keytab.location={keytab}\nexecute.as.user=false\n")
+    done = tony("azkaban", "upgrade", *where)
+    assert "warning: jobs can read the server's keytab" in done.out + done.err
+    assert read(plugins / "tony" / "private.properties").items() >= private.items()
+    common.write_text(f"proxy.keytab.location={keytab}\n")
+    keytab.chmod(0o644)
+    done = tony("azkaban", "upgrade", *where)
+    assert "warning: jobs can read the server's keytab" in done.out + done.err
+    (plugins / "tony" / "site.properties").write_text("login=ticket\n")
+    assert tony("azkaban", "upgrade", *where).code == 0
+    assert read(plugins / "tony" / "private.properties") == {
+        "jobtype.class": "azkaban.jobExecutor.ProcessJob"
+    }
+
+
+def test_a_site_that_names_a_keytab_is_not_put_in_place(plugins: Path, tony: Tony) -> None:
+    where = ["--plugin-dir", str(plugins)]
+    assert tony("azkaban", "install", *where).code == 0
+    site = plugins / "tony" / "site.properties"
+    site.write_text("tony.kerberos.keytab=/etc/azkaban.keytab\n")
+    done = tony("azkaban", "upgrade", *where)
+    assert done.code == 1 and "every job could use this login as its own" in done.err, done.err
+
+
 def test_a_path_with_a_blank_is_quoted(tmp_path: Path, tony: Tony) -> None:
     plugins = tmp_path / "my server" / "jobtypes"
     plugins.mkdir(parents=True)

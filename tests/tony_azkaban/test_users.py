@@ -39,25 +39,27 @@ def configure(folder: Path, authentication: str) -> None:
 
 def test_no_other_user_is_named() -> None:
     for props in ({}, {"user.to.proxy": "azkaban"}, {"user.to.proxy": " "}):
-        assert apply_user(ON_YARN, choose_user(props, Site())) == (ON_YARN, [])
+        assert apply_user(ON_YARN, choose_user(props, Site()), Site()) == (ON_YARN, [])
     assert user_name() == "azkaban"
 
 
 @pytest.mark.parametrize("key", ["user.to.proxy", "env.HADOOP_USER_NAME"])
 def test_honoured(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     props = {key: "alice"}
-    job, notes = apply_user(ON_YARN, choose_user(props, Site()))
+    job, notes = apply_user(ON_YARN, choose_user(props, Site()), Site())
     assert (job.user, notes, user_name()) == ("alice", [], "alice")
 
 
 def test_a_proxy_is_stronger_than_a_variable() -> None:
     props = {"user.to.proxy": "alice", "env.HADOOP_USER_NAME": "hdfs"}
-    assert apply_user(ON_YARN, choose_user(props, Site()))[0].user == "alice"
+    assert apply_user(ON_YARN, choose_user(props, Site()), Site())[0].user == "alice"
 
 
 def test_ignored() -> None:
     props = {"env.HADOOP_USER_NAME": "alice"}
-    job, (note,) = apply_user(ON_YARN, choose_user(props, Site(proxy="ignore")))
+    job, (note,) = apply_user(
+        ON_YARN, choose_user(props, Site(proxy="ignore")), Site(proxy="ignore")
+    )
     assert "alice" in note
     assert (job.user, user_name()) == ("azkaban", "azkaban")
 
@@ -90,7 +92,7 @@ def test_the_administrators_own_variable_is_not_the_jobs_to_drop(proxy: str) -> 
 def test_refused(props: Dict[str, str], site: Site, message: str) -> None:
     who = choose_user(props, site)
     with pytest.raises(JobError, match=message) as caught:
-        apply_user(ON_YARN, who)
+        apply_user(ON_YARN, who, site)
     ((key, user),) = props.items()
     assert str(caught.value).startswith(f"{key}: ") and user in str(caught.value)
     assert os.environ.get("HADOOP_USER_NAME") != who.user
@@ -102,12 +104,14 @@ def test_a_cluster_with_kerberos_refuses(cluster: Path, monkeypatch: pytest.Monk
 
     configure(cluster, "kerberos")
     monkeypatch.setattr(users, "cluster_identity", identify)
-    with pytest.raises(JobError, match=r"user.to.proxy: cannot run as alice: .* is azkaban; "):
-        apply_user(ON_YARN, choose_user({"user.to.proxy": "alice"}, Site()))
-    _, notes = apply_user(ON_YARN, choose_user({"user.to.proxy": "azkaban"}, Site()))
+    with pytest.raises(
+        JobError, match=r"user.to.proxy: cannot run as alice: .* run as azkaban, whose"
+    ):
+        apply_user(ON_YARN, choose_user({"user.to.proxy": "alice"}, Site()), Site())
+    _, notes = apply_user(ON_YARN, choose_user({"user.to.proxy": "azkaban"}, Site()), Site())
     assert notes == []
     who = choose_user({"user.to.proxy": "alice"}, Site(proxy="ignore"))
-    _, (note,) = apply_user(ON_YARN, who)
+    _, (note,) = apply_user(ON_YARN, who, Site())
     assert note.startswith("runs as azkaban: ")
 
 
@@ -116,13 +120,16 @@ def test_a_cluster_with_kerberos_and_no_ticket_is_reported_later(
 ) -> None:
     configure(cluster, "kerberos")
     monkeypatch.setenv("KRB5CCNAME", "FILE:/nowhere/cache")
-    assert apply_user(ON_YARN, choose_user({"user.to.proxy": "alice"}, Site())) == (ON_YARN, [])
+    assert apply_user(ON_YARN, choose_user({"user.to.proxy": "alice"}, Site()), Site()) == (
+        ON_YARN,
+        [],
+    )
 
 
 def test_the_embedded_scheduler_has_no_other_users() -> None:
     local = ON_YARN.replace(scheduler="local")
     for site in (Site(), Site(proxy="refuse")):
-        job, (note,) = apply_user(local, choose_user({"user.to.proxy": "alice"}, site))
+        job, (note,) = apply_user(local, choose_user({"user.to.proxy": "alice"}, site), site)
         assert job == local
         assert "local knows no other users" in note
         os.environ["HADOOP_USER_NAME"] = "azkaban"
@@ -132,17 +139,17 @@ def test_a_refusal_names_who_set_it() -> None:
     """Servers of 3.x set it in every job: its author may not have heard of it."""
     props = {"user.to.proxy": "alice", "azkaban.flow.submituser": "alice"}
     with pytest.raises(JobError, match="alice, who submitted the flow"):
-        apply_user(ON_YARN, choose_user(props, Site(proxy="refuse")))
+        apply_user(ON_YARN, choose_user(props, Site(proxy="refuse")), Site(proxy="refuse"))
 
 
 @pytest.mark.parametrize("site", [Site(), Site(proxy="ignore"), Site(proxy="refuse")])
 def test_what_a_server_sets_in_every_job_is_no_warning(site: Site) -> None:
     props = {"user.to.proxy": "alice", "azkaban.flow.submituser": "alice"}
     local = ON_YARN.replace(scheduler="local")
-    assert apply_user(local, choose_user(props, site)) == (local, [])
+    assert apply_user(local, choose_user(props, site), site) == (local, [])
     os.environ["HADOOP_USER_NAME"] = "azkaban"
     if site.proxy == "ignore":
-        assert apply_user(ON_YARN, choose_user(props, site)) == (ON_YARN, [])
+        assert apply_user(ON_YARN, choose_user(props, site), site) == (ON_YARN, [])
 
 
 def test_a_clusters_refusal_of_that_user_is_explained() -> None:

@@ -5,7 +5,9 @@ Azkaban starts a job type's command with the server's environment and, over it, 
 and libraries that it loads (``PATH``, ``LD_PRELOAD``, ``OPENSSL_CONF``), and the user as whom it
 calls a cluster. So before it imports anything else, it restores the environment with which the
 server was started. Where it cannot read that, since the server starts jobs as other users
-(``execute.as.user``), it keeps only a few variables.
+(``execute.as.user``), it keeps only a few variables. Of a login to a cluster it keeps the server's
+own, too: a ticket cache or a token file of a job's choice could be another user's. What the server
+hands over for this job is among the job's properties (:mod:`tony_azkaban.login`).
 
 The dynamic loader reads its variables before any Python runs. When a job has set one, this program
 starts itself again without it; it cannot undo what a library of the job's did until then
@@ -20,7 +22,7 @@ import sys
 from typing import Dict, Mapping, Optional
 
 #: The server's variables for this job.
-OF_JOB = ("JOB_PROP_FILE", "JOB_OUTPUT_PROP_FILE", "JOB_NAME", "KRB5CCNAME")
+OF_JOB = ("JOB_PROP_FILE", "JOB_OUTPUT_PROP_FILE", "JOB_NAME")
 #: The variables to keep where the server's own environment is unknown; they choose no file to load.
 PLAIN = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
 LOADER = ("LD_", "GLIBC_", "MALLOC_")

@@ -23,8 +23,15 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from tony_azkaban.java_properties import PropertiesError, line, parse
+from tony_azkaban.login import (
+    COMMON_PRIVATE,
+    OBTAINS_TOKENS,
+    PRIVATE,
+    find_service_keytabs,
+    read_properties,
+)
 from tony_azkaban.site import FILE as SITE
-from tony_azkaban.site import read
+from tony_azkaban.site import TOKENS, read
 from tony_core.client.errors import ClientError, UsageError
 from tony_core.job.problems import JobError
 from tony_core.version import __version__
@@ -33,12 +40,13 @@ NAME = "tony"
 RECORD = "installed.json"
 AS_USER = "execute.as.user"
 LAUNCHER = "tony_azkaban_job.py"
-PLUGIN, PRIVATE = "plugin.properties", "private.properties"
+PLUGIN = "plugin.properties"
 WRITTEN = (PLUGIN, PRIVATE)
 TEMPLATES = Path(__file__).parent / "jobtypes" / NAME
 CHECK = "--check"
 CHECK_S = 60.0
-COMMON_PRIVATE = "commonprivate.properties"
+#: What the class wants to find for its own login.
+OF_ITS_LOGIN = ("hadoop.security.manager.class", "proxy.user", "proxy.keytab.location")
 _KNOWN = ("common.properties", COMMON_PRIVATE)
 _SHELL = "\"'\\$`\n\r"  # Azkaban's splitting or substitution would change these
 
@@ -147,19 +155,44 @@ def check() -> int:
     return 0
 
 
-def runs_as(plugins: Path) -> str:
-    """A line for the administrator: as which user the server will start the jobs."""
+def find_notes(folder: Path) -> List[str]:
+    """Lines for the administrator: as which user jobs will run on this machine, and their login."""
+    common = read_properties(folder.parent / COMMON_PRIVATE)
+    own = read_properties(folder / PRIVATE)
+    as_server = {**common, **own}.get(AS_USER, "").strip().lower() == "false"
+    if as_server:
+        notes = [f"jobs run as the server's own user ({AS_USER}=false in {COMMON_PRIVATE})"]
+    else:
+        notes = [
+            f"servers of 3.x run jobs, as those with type=command, as the users who submit them,"
+            f" unless {COMMON_PRIVATE} says {AS_USER}=false; older servers as their own"
+        ]
+    if own.get("jobtype.class") == OBTAINS_TOKENS["jobtype.class"]:
+        missing = [name for name in OF_ITS_LOGIN if not {**common, **own}.get(name)]
+        if missing:
+            notes.append(
+                f"the server obtains tokens by its own plugin, which wants {', '.join(missing)} in"
+                f" {COMMON_PRIVATE}"
+            )
+        notes.append(
+            "set proxy.user.lock.down=true in the executor's azkaban.properties: without it a"
+            " server lets each user name any other in user.to.proxy"
+        )
+    for keytab in find_service_keytabs(str(folder)):
+        if as_server or _is_open(keytab):
+            notes.append(
+                f"warning: jobs can read the server's keytab {keytab}: on a cluster with Kerberos"
+                f" they are refused, unless {SITE} says readable.keytab=accept (docs/azkaban.md)"
+            )
+    return notes
+
+
+def _is_open(path: str) -> bool:
+    """Whether every user of this machine may read the file, as far as its own mode says."""
     try:
-        text = (plugins / COMMON_PRIVATE).read_bytes().decode("latin-1")
-        values = {each.key: each.value for each in parse(text)}
-    except (OSError, PropertiesError):
-        values = {}
-    if values.get(AS_USER, "").strip().lower() == "false":
-        return f"jobs run as the server's own user ({AS_USER}=false in {COMMON_PRIVATE})"
-    return (
-        f"servers of 3.x run jobs, as those with type=command, as the users who submit them, unless"
-        f" {COMMON_PRIVATE} says {AS_USER}=false; older servers as their own"
-    )
+        return bool(os.stat(path).st_mode & 0o004)
+    except OSError:
+        return False
 
 
 # ------------------------------------------------------------------ which folder
@@ -245,6 +278,8 @@ def _fill(
             raise UsageError(f"{path!r}: Azkaban cannot start a program with such a path")
     words = [python, "-I", "-X", "utf8", str(target / LAUNCHER)]
     command = " ".join(f'"{word}"' if " " in word else word for word in words)
+    _write_site(making, site)
+    obtains = OBTAINS_TOKENS if _takes_tokens(making) else {}
     written: Dict[str, Dict[str, str]] = {}
     kept: List[str] = []
     for name in WRITTEN:
@@ -254,6 +289,8 @@ def _fill(
             key: text.replace("@HOME@", str(target)).replace("@COMMAND@", command)
             for key, text in values.items()
         }
+        if name == PRIVATE:
+            values.update(obtains)
         was = before.get(name) or {}
         text = template
         if (making / name).exists():
@@ -273,10 +310,6 @@ def _fill(
         # For a value that was kept, record the one written before: for the next upgrade.
         written[name] = {key: was[key] if f"{key} in {name}" in kept else value
                          for key, value in values.items()}  # fmt: skip
-    text = (making / SITE).read_bytes().decode("latin-1")
-    for key, value in site.items():
-        text = with_value(text, key, value)
-    (making / SITE).write_bytes(text.encode("latin-1", "backslashreplace"))
     (making / LAUNCHER).write_text(
         _PROGRAM.format(paths=_paths(python), check=CHECK), encoding="utf-8"
     )
@@ -286,6 +319,20 @@ def _fill(
         os.chmod(making / name, 0o644)
     os.chmod(making, 0o755)  # noqa: S103 - the server reads it
     return kept
+
+
+def _write_site(making: Path, site: Mapping[str, str]) -> None:
+    text = (making / SITE).read_bytes().decode("latin-1")
+    for key, value in site.items():
+        text = with_value(text, key, value)
+    (making / SITE).write_bytes(text.encode("latin-1", "backslashreplace"))
+
+
+def _takes_tokens(making: Path) -> bool:
+    try:
+        return read(str(making)).login == TOKENS
+    except JobError:
+        return False  # the check before it is put in place refuses it
 
 
 def with_value(text: str, key: str, value: str) -> str:

@@ -47,7 +47,7 @@ ENV, WORKER_ENV = "env.", "worker_env."
 #: The ``env.X`` that say where a job is submitted, and as which user.
 OF_SUBMIT = frozenset(("HADOOP_CONF_DIR", "HADOOP_USER_NAME", "TONY_HOME", "YARN_CONF_DIR"))
 _OF_MACHINE = ("PATH", "JAVA_HOME", "LD_LIBRARY_PATH", "TONY_CONF_DIR")
-_OF_HADOOP = ("HADOOP_", "YARN_")
+_OF_CLUSTER = ("HADOOP_", "YARN_", "KRB5", "TONY_KERBEROS_")
 _OUR_KEY = re.compile(rf"(?:^|[\s'\"]){re.escape(KEYS)}")
 SOURCE = "src"  # the src_dir of a job that names none, if it exists
 DATASETS = {
@@ -115,7 +115,7 @@ def has_our_conf(props: Mapping[str, str]) -> bool:
 
 def is_of_submitter(name: str) -> bool:
     """Whether a variable describes the machine that submits: its value would break another."""
-    return name in OF_SUBMIT or name in _OF_MACHINE or name.startswith(_OF_HADOOP)
+    return name in OF_SUBMIT or name in _OF_MACHINE or name.startswith(_OF_CLUSTER)
 
 
 def _split(props: Mapping[str, str], key: str) -> List[str]:

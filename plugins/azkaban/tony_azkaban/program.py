@@ -14,7 +14,7 @@ import os
 import sys
 from typing import Dict, Mapping, Optional
 
-from tony_azkaban import execution, job_properties, predecessors, site, users
+from tony_azkaban import execution, job_properties, login, predecessors, site, users
 from tony_azkaban.attempt import Attempt
 from tony_azkaban.folder import replace_links
 from tony_azkaban.java_properties import PropertiesError
@@ -56,6 +56,7 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     predecessors.check(props)
     settings = site.read(home)
     set_environment(props, settings)
+    props, login_found = login.take_login(props, settings, os.environ)
     proxy_user = users.choose_user(props, settings)
     this = execution.read(props, os.environ, settings.server_name, settings.server_url)
     notes = replace_links(os.getcwd(), this.execid)
@@ -64,7 +65,8 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     except JobError as error:
         raise JobError(job_properties.add_misspelled(error.problems, props)) from None
     job, warnings = job_properties.finish(loaded, settings, this)
-    job, user_notes = users.apply_user(job, proxy_user)
+    warnings += login.check_login(job, props, settings, login_found, home)
+    job, user_notes = users.apply_user(job, proxy_user, settings)
     notes += map(
         str, [*job_properties.find_misspelled(props), *job_properties.find_unused(props), *warnings]
     )
@@ -72,9 +74,12 @@ def _run(home: Optional[str], interrupts: Interrupts) -> int:
     try:
         return attempt.run([*notes, *user_notes])
     except Exception as error:
-        why = users.explain_error(proxy_user, error)
-        if why:
-            line(why)
+        for why in (
+            users.explain_error(proxy_user, error),
+            login.explain_error(settings, error),
+        ):
+            if why:
+                line(why)
         raise
 
 

@@ -24,6 +24,8 @@ SETTINGS = (
     "queues",
     "user.to.proxy",
     "user.to.proxy.denied",
+    "login",
+    "readable.keytab",
     "server.name",
     "server.url",
     "lease",
@@ -31,6 +33,17 @@ SETTINGS = (
 )
 ENV = "env."
 HONOUR, IGNORE, REFUSE = "honour", "ignore", "refuse"
+ACCEPT = "accept"
+TICKET, TOKENS = "ticket", "tokens"
+READABLE_KEYTAB = "readable.keytab"
+#: Keys and variables of a login that every job could use as its own (:mod:`tony_azkaban.login`).
+LOGIN_KEYS = "tony.kerberos."
+LOGIN_VARIABLES = (
+    "TONY_KERBEROS_PRINCIPAL",
+    "TONY_KERBEROS_KEYTAB",
+    "HADOOP_PROXY_USER",
+    "HADOOP_TOKEN_FILE_LOCATION",
+)
 DENIED = ("root", "hdfs", "yarn", "mapred")  # superusers of a cluster
 LEASE_S = 120.0
 CANCEL_S = 3.0
@@ -47,6 +60,8 @@ class Site(NamedTuple):
     queues: Tuple[str, ...] = ()  # empty: every queue
     proxy: str = HONOUR
     denied: Tuple[str, ...] = DENIED
+    login: str = TICKET
+    accepts_readable_keytab: bool = False
     server_name: str = ""
     server_url: str = ""
     lease_s: Optional[float] = LEASE_S
@@ -89,7 +104,13 @@ class _Reader:
         finals: Dict[str, str] = {}
         environment: Dict[str, str] = {}
         for line in lines:
-            if line.key.startswith(FINAL):
+            if _is_login(line.key):
+                self._problem(
+                    "every job could use this login as its own: jobs log in by a ticket or by the"
+                    " server's tokens (login)",
+                    line,
+                )
+            elif line.key.startswith(FINAL):
                 finals[line.key[len("final.") :]] = line.value
             elif line.key.startswith(DEFAULT):
                 defaults[line.key] = line.value
@@ -105,8 +126,11 @@ class _Reader:
             hadoop_conf=self._folder("hadoop.conf.dir"),
             tony_conf=self._folder("conf.dir") or self._conf_dir,
             queues=self._list("queues"),
-            proxy=self._proxy(),
+            proxy=self._choice("user.to.proxy", HONOUR, (HONOUR, IGNORE, REFUSE)),
             denied=self._list("user.to.proxy.denied", DENIED),
+            login=self._choice("login", TICKET, (TICKET, TOKENS)),
+            accepts_readable_keytab=self._choice(READABLE_KEYTAB, REFUSE, (REFUSE, ACCEPT))
+            == ACCEPT,
             server_name=self._text("server.name"),
             server_url=self._url("server.url"),
             lease_s=self._duration("lease", LEASE_S),
@@ -115,6 +139,12 @@ class _Reader:
             finals=finals,
             environment=environment,
         )
+        if site.login == TOKENS and site.proxy in (IGNORE, REFUSE):
+            self._problem(
+                f"{site.proxy} does not go with login={TOKENS}: the server obtains them for the"
+                f" job's user.to.proxy. Expected {HONOUR}",
+                self._settings["user.to.proxy"],
+            )
         if self._problems:
             raise JobError(self._problems)
         return site
@@ -157,14 +187,12 @@ class _Reader:
             self._problem(f"{url} is not a server's address: {error}", self._settings[name])
         return url
 
-    def _proxy(self) -> str:
-        policy = self._text("user.to.proxy").lower() or HONOUR
-        if policy not in (HONOUR, IGNORE, REFUSE):
-            self._problem(
-                f"{policy!r}: expected {HONOUR}, {IGNORE} or {REFUSE}",
-                self._settings["user.to.proxy"],
-            )
-        return policy
+    def _choice(self, name: str, default: str, choices: Tuple[str, ...]) -> str:
+        value = self._text(name).lower() or default
+        if value not in choices:
+            expected = f"{', '.join(choices[:-1])} or {choices[-1]}"
+            self._problem(f"{value!r}: expected {expected}", self._settings[name])
+        return value
 
     def _cancel(self) -> float:
         seconds = self._duration("cancel.within", CANCEL_S) or CANCEL_S
@@ -187,3 +215,10 @@ class _Reader:
 
     def _problem(self, message: str, line: Property) -> None:
         self._problems.append(Problem(message, line.key, self._path, line.line))
+
+
+def _is_login(key: str) -> bool:
+    plain = key.removeprefix("final.")
+    return plain.startswith(LOGIN_KEYS) or (
+        key.startswith(ENV) and key[len(ENV) :] in LOGIN_VARIABLES
+    )

@@ -3,7 +3,8 @@
 A cluster with simple authentication believes the user name that a client gives; the administrator
 decides whether a job may give one (``user.to.proxy=honour|ignore|refuse`` in ``site.properties``).
 ``env.HADOOP_USER_NAME`` is another name for the same. On a cluster with Kerberos a job runs as the
-user of this process's keytab, tokens or ticket; a job that names another one is refused.
+user of its tokens or of this process's ticket (:mod:`tony_azkaban.login`); a job that names another
+one is refused.
 
 Servers of 3.x set ``user.to.proxy`` in every job, to the user who submitted the flow. Where that
 changes nothing, the log says nothing.
@@ -16,8 +17,8 @@ import re
 from typing import List, Mapping, NamedTuple, Tuple
 
 from tony_azkaban.execution import USER
-from tony_azkaban.site import FILE, HONOUR, IGNORE, REFUSE, Site
-from tony_core.client.cluster_login import login_variables
+from tony_azkaban.login import ON_CLUSTERS
+from tony_azkaban.site import FILE, HONOUR, IGNORE, REFUSE, TOKENS, Site
 from tony_core.hadoop.errors import HadoopError
 from tony_core.hadoop.identity import ClusterIdentity, cluster_identity
 from tony_core.hadoop.site.configuration import SiteConfiguration, user_name
@@ -26,7 +27,6 @@ from tony_core.job.spec import Job
 
 PROXY, NAMED = "user.to.proxy", "env.HADOOP_USER_NAME"
 VARIABLE = "HADOOP_USER_NAME"
-ON_CLUSTERS = "yarn"
 #: Without ``@`` and ``/``: a cluster takes the part before them for the name, so that a denied user
 #: could pass under another name.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?", re.ASCII)
@@ -73,40 +73,53 @@ def choose_user(props: Mapping[str, str], site: Site) -> ProxyUser:
     return ProxyUser(key, user, own, not problem, problem, by_server)
 
 
-def apply_user(job: Job, proxy: ProxyUser) -> Tuple[Job, List[str]]:
+def apply_user(job: Job, proxy: ProxyUser, site: Site) -> Tuple[Job, List[str]]:
     """The job with its user, and lines for the log; JobError when it may not run as that user."""
-    if not proxy.user:
-        return job, []
     if job.scheduler != ON_CLUSTERS:
         note = f"runs as {proxy.own}: {job.scheduler} knows no other users ({proxy.key})"
-        return job, [] if proxy.by_server else [note]
+        return job, [note] if proxy.user and not proxy.by_server else []
     if proxy.problem:
         raise JobError([Problem(proxy.problem, proxy.key)])
+    if not proxy.user and site.login != TOKENS:
+        return job, []
     try:
-        who = _find_identity(job)
+        who = cluster_identity(SiteConfiguration.load(os.environ), os.environ)
     except HadoopError:
         return job, []  # opening the cluster reports what is wrong
+    if who.is_secure and site.login == TOKENS:
+        return job.replace(user=_owner(who, proxy, site)), []
+    if not proxy.user:
+        return job, []
     own = who.user if who.is_secure else proxy.own
     if not proxy.honoured:
         note = f"runs as {own}: this server ignores {proxy.key}={proxy.user}"
         return job, [] if proxy.by_server else [note]
     if who.is_secure and who.user != proxy.user:
         message = (
-            f"cannot run as {proxy.user}: the cluster asks for Kerberos, where this server is"
-            f" {who.user}; give the job tokens of {proxy.user} (HADOOP_TOKEN_FILE_LOCATION) or a"
-            f" keytab (tony.kerberos.keytab), or set user.to.proxy=ignore in {FILE} to run all jobs"
-            f" as {who.user}"
+            f"cannot run as {proxy.user}: on a cluster with Kerberos jobs of this server run as"
+            f" {who.user}, whose ticket it has. Its administrator can set login={TOKENS} in {FILE},"
+            f" for the server to obtain tokens of {proxy.user}, or user.to.proxy=ignore, to run all"
+            f" jobs as {who.user}"
         )
         raise JobError([Problem(message, proxy.key)])
     return job.replace(user=proxy.user), []
+
+
+def _owner(who: ClusterIdentity, proxy: ProxyUser, site: Site) -> str:
+    """The owner of the tokens, as whom the job runs; JobError if it names another user."""
+    if who.user in site.denied:
+        message = f"no job may run as {who.user} ({PROXY}.denied in {site.file})"
+        raise JobError([Problem(message, PROXY)])
+    if proxy.user and who.user != proxy.user:
+        message = (
+            f"cannot run as {proxy.user}: the tokens that the server handed to this job are"
+            f" {who.user}'s. Name {who.user}, or leave {proxy.key} out"
+        )
+        raise JobError([Problem(message, proxy.key)])
+    return who.user
 
 
 def explain_error(proxy: ProxyUser, error: BaseException) -> str:
     """Why an error names a user whom the job's author may not know; or empty."""
     named = re.search(rf"(?<![\w.-]){re.escape(proxy.user)}(?![\w-])", str(error))
     return f"the job runs as {proxy.user}: {proxy.key}" if proxy.honoured and named else ""
-
-
-def _find_identity(job: Job) -> ClusterIdentity:
-    env = {**os.environ, **login_variables(job.hadoop)}
-    return cluster_identity(SiteConfiguration.load(env), env)

@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="NAME",
             help="a name that distinguishes its jobs from another server's",
         )
+        verb.add_argument(
+            "--tokens",
+            action="store_true",
+            help="on a cluster with Kerberos: the server (3.x, with Azkaban's Hadoop plugins)"
+            " obtains tokens for each job's user",
+        )
     _add_sweep(swept)
 
 
@@ -95,12 +101,14 @@ def _site(args: argparse.Namespace) -> Dict[str, str]:
         site["server.url"] = args.server_url
     if args.server_name:
         site["server.name"] = args.server_name
+    if args.tokens:
+        site["login"] = "tokens"
     return site
 
 
 def _install(args: argparse.Namespace) -> int:
     """For ``install`` and ``upgrade``."""
-    from tony_azkaban.installation import install, runs_as, upgrade
+    from tony_azkaban.installation import find_notes, install, upgrade
 
     is_new = args.azkaban_verb == "install"
     done = (install if is_new else upgrade)(Path(args.plugin_dir), args.python, _site(args))
@@ -108,7 +116,8 @@ def _install(args: argparse.Namespace) -> int:
     line(f"{made[0]} {done.folder} {made[1]}")
     for text in done.kept:
         note(f"kept your value: {text}")
-    note(runs_as(done.folder.parent))
+    for text in find_notes(done.folder):
+        note(text)
     note(READS_AT_START)
     return 0
 

@@ -211,9 +211,11 @@ class Run:
 class Flows:
     """Makes flows on one server, and asks TonY about what they did."""
 
-    def __init__(self, server: Azkaban, folder: Path, cluster: Optional[Hadoop] = None) -> None:
+    def __init__(
+        self, server: Azkaban, folder: Path, cluster: Optional[Hadoop] = None, user: str = ""
+    ) -> None:
         self.server = server
-        self.client = server.client()
+        self.client = server.client(user)
         self.cluster = cluster
         self.folder = folder
         self._started: List[Run] = []

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional
+from typing import List, Optional, Sequence
 
 from tests.cluster.hadoop.jars import SandboxError, cache_root, fetch_jars, find_java, locked
 
@@ -49,14 +49,18 @@ class ServerJars:
     def lib(self) -> Path:
         return self.folder / "lib"
 
-    def command(self) -> List[str]:
-        """A server whose configuration is in ``conf`` below the folder it is started in."""
+    def command(self, before: Sequence[str] = (), flags: Sequence[str] = ()) -> List[str]:
+        """A server whose configuration is in ``conf`` below the folder it is started in.
+
+        ``before`` are class paths that come before the server's own, ``flags`` are Java's.
+        """
         return [
             str(self.java_home / "bin" / "java"),
             *_FLAGS,
             f"-Xmx{HEAP_MB}m",
+            *flags,
             "-classpath",
-            f"{self.lib}/*",
+            ":".join([*before, f"{self.lib}/*"]),
             "azkaban.webapp.AzkabanSingleServer",
             "-conf",
             "conf",

@@ -23,7 +23,7 @@ import urllib.request
 import zipfile
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Dict, Mapping, Optional, Type
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Type
 
 from dags.examples.azkaban.upload import Server
 from tests.cluster.azkaban import schema
@@ -82,12 +82,16 @@ class Azkaban(Daemons):
         *,
         jars: Optional[ServerJars] = None,
         environment: Optional[Mapping[str, str]] = None,
+        users: Sequence[str] = (),
+        classpath: Sequence[str] = (),
+        flags: Sequence[str] = (),
         detached: bool = False,
     ) -> Azkaban:
         """A new server in an empty folder, ready when this returns.
 
         ``install`` puts job types into its folder before the server reads them. The server ends
-        with this process, unless detached: then with ``down`` only.
+        with this process, unless detached: then with ``down`` only. ``users`` may make projects
+        of their own; the password of each is the name. ``classpath`` comes before the server's.
         """
         folder = folder.absolute()
         if re.search(r"[^\w./+-]", str(folder), re.ASCII):
@@ -96,7 +100,10 @@ class Azkaban(Daemons):
         folder.chmod(0o711)
         ports = Ports()
         try:
-            _write(folder, jars or server_jars(), ports, environment or {})
+            found = jars or server_jars()
+            command = found.command(classpath, flags)
+            _write(folder, found, ports, environment or {}, command)
+            _write_users(folder / "data" / NAME, users)
             install(cls(folder))
             lifeline = start_supervisor(folder, ports, detached)
         finally:
@@ -162,9 +169,9 @@ class Azkaban(Daemons):
         """The folder of job types."""
         return self.home / "plugins" / "jobtypes"
 
-    def client(self) -> Server:
-        """Logged in."""
-        return Server(self.url, USER, PASSWORD)
+    def client(self, user: str = "") -> Server:
+        """Logged in, as the administrator or as a user."""
+        return Server(self.url, user or USER, user or PASSWORD)
 
     def executor(self, action: str) -> Dict[str, Any]:
         """What the web server asks its executor, and administrators by hand."""
@@ -186,7 +193,20 @@ class Azkaban(Daemons):
         return int(pid)
 
 
-def _write(folder: Path, jars: ServerJars, ports: Ports, environment: Mapping[str, str]) -> None:
+def _write_users(home: Path, users: Sequence[str]) -> None:
+    lines = [f'  <user username="{one}" password="{one}" roles="none"/>\n' for one in users]
+    lines += ['  <role name="none" permissions=""/>\n'] if users else []
+    text = _USERS.replace("</azkaban-users>", "".join(lines) + "</azkaban-users>")
+    (home / "conf" / "azkaban-users.xml").write_text(text)
+
+
+def _write(
+    folder: Path,
+    jars: ServerJars,
+    ports: Ports,
+    environment: Mapping[str, str],
+    command: Sequence[str],
+) -> None:
     """Everything that the server finds when it starts."""
     home = folder / "data" / NAME
     web, executor = ports.take(EVERYWHERE), ports.take(EVERYWHERE)
@@ -226,7 +246,6 @@ def _write(folder: Path, jars: ServerJars, ports: Ports, environment: Mapping[st
     text = "".join(f"{key}={value}\n" for key, value in settings.items())
     (home / "conf" / "azkaban.properties").write_text(text)
     (home / "conf" / "global.properties").write_text("")
-    (home / "conf" / "azkaban-users.xml").write_text(_USERS)
     (home / "conf" / "log4j.properties").write_text(_LOG4J)
     (folder / "data" / "tony").mkdir()
     (folder / "logs").mkdir()
@@ -235,10 +254,10 @@ def _write(folder: Path, jars: ServerJars, ports: Ports, environment: Mapping[st
         "daemons": {
             NAME: {
                 "argv": [
-                    *jars.command()[:1],
+                    *command[:1],
                     f"-Dlog4j.configuration=file:{home / 'conf' / 'log4j.properties'}",
                     f"-Djava.io.tmpdir={home / 'temp'}",
-                    *jars.command()[1:],
+                    *command[1:],
                 ],
                 "log": str(folder / "logs" / f"{NAME}.log"),
                 "host": LOOPBACK,

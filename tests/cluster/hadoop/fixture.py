@@ -40,7 +40,7 @@ class Clusters:
         self._known: Dict[_Key, Hadoop] = {}
         self._made = 0
         # A test's environment is its own; where the jars are is the session's matter.
-        self._cache = cache_root().absolute()
+        self.cache = cache_root().absolute()
 
     def get(
         self, features: Tuple[str, ...], version: str, in_use: Set[_Key]
@@ -58,7 +58,7 @@ class Clusters:
         if key not in self._known:
             self._make_room(in_use)
             self._made += 1
-            jars = distribution(version, self._cache)
+            jars = distribution(version, self.cache)
             self._known[key] = Hadoop.up(self._new_folder(key[1]), key[1], jars=jars)
         return key, self._known[key]
 
