@@ -21,7 +21,7 @@ from tony_core.files.artifact import Artifact
 from tony_core.files.location import is_remote, scheme_of
 from tony_core.files.port import FileSystem
 from tony_core.hadoop.credentials import Credentials
-from tony_core.hadoop.errors import ConfigurationError, HadoopError, Unreachable
+from tony_core.hadoop.errors import ConfigurationError, HadoopError, NoTicket, Unreachable
 from tony_core.hadoop.identity import ClusterIdentity, cluster_identity
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.certificates import read_authorities
@@ -33,6 +33,7 @@ from tony_core.schedulers import port
 from tony_core.schedulers.port import (
     AppStatus,
     LastingRefusal,
+    NotLoggedIn,
     SchedulerError,
     Submission,
 )
@@ -74,9 +75,13 @@ class YarnScheduler(port.Scheduler):
             self._identity = cluster_identity(self._conf, self._env)
         except Unreachable as error:
             raise SchedulerError(str(error)) from None
+        except NoTicket as error:
+            raise NotLoggedIn(str(error), has_expired=error.has_expired) from None
         except HadoopError as error:
             raise LastingRefusal(str(error)) from None
-        self.user = self._identity.user
+        self.user, self.real_user = self._identity.user, self._identity.real_user
+        login = self._identity.login
+        self.login_files = login.files if login is not None else ()
         self._rm: Optional[ResourceManager] = None
         self._logs: Optional[YarnLogReader] = None
         self._web: Optional[WebAccess] = None
