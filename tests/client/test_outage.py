@@ -30,7 +30,7 @@ def test_a_refusal_and_a_silence_have_limits_of_their_own() -> None:
 
 
 def test_a_login_that_has_worked_is_waited_for() -> None:
-    """A ticket that has expired has worked, whoever asked then; others only if this one did."""
+    """A ticket that has expired has worked, in whichever process; others only if this one did."""
     outage = SchedulerOutage(120, 10, login_s=900)
     expired, missing = NotLoggedIn("expired", has_expired=True), NotLoggedIn("no ticket")
     assert outage.failed(expired, 0).is_first and outage.failed(missing, 0).is_first
