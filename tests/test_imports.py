@@ -121,8 +121,12 @@ MASTER_SIDE = (
 THIRD_PARTY = {
     "tony_core": {"lxml", "rich"},
     "tony_azkaban": {"requests"},
-    # tony: what the function of a @task.tony runs beside, as any program does.
-    "tony_airflow": {"airflow", "asgiref", "attrs", "fastapi", "flask", "openlineage", "tony"},
+    # tony: what the function of a @task.tony runs beside, as any program does. hdfs, requests: of
+    # the provider of HDFS.
+    "tony_airflow": {
+        *("airflow", "asgiref", "attrs", "fastapi", "flask", "hdfs", "openlineage", "requests"),
+        "tony",
+    },
 }
 """What may be imported beyond the standard library and ourselves: install_requires, extras."""
 

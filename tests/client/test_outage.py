@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import List
 
 from tony_core.client.outage import Outage, PageOutage, SchedulerOutage
-from tony_core.schedulers.port import LastingRefusal, SchedulerError
+from tony_core.schedulers.port import LastingRefusal, NotLoggedIn, SchedulerError
 
 
 def test_an_outage_begins_with_the_first_failure_and_ends_with_an_answer() -> None:
@@ -27,6 +27,21 @@ def test_a_refusal_and_a_silence_have_limits_of_their_own() -> None:
     assert outage.failed(silence, 120).has_expired
     outage.answered()
     assert outage.failed(refusal, 130).is_first and outage.failed(silence, 130).is_first
+
+
+def test_a_login_that_has_worked_is_waited_for() -> None:
+    """A ticket that has expired has worked, in whichever process; others only if this one did."""
+    outage = SchedulerOutage(120, 10, login_s=900)
+    expired, missing = NotLoggedIn("expired", has_expired=True), NotLoggedIn("no ticket")
+    assert outage.failed(expired, 0).is_first and outage.failed(missing, 0).is_first
+    assert outage.failed(missing, 10).has_expired
+    assert not outage.failed(expired, 899).has_expired
+    assert outage.failed(expired, 900).has_expired
+    outage.answered()
+    assert outage.failed(missing, 1000).is_first
+    assert not outage.failed(missing, 1899).has_expired
+    assert outage.failed(missing, 1900).has_expired
+    assert outage.failed(LastingRefusal("no such queue"), 1900).is_first
 
 
 def test_the_first_failure_is_always_followed_by_another_call() -> None:

@@ -9,6 +9,7 @@ from typing import List
 import pytest
 
 from tests.client.scripted import Scripted
+from tests.hadoop.kerberos.test_files import KEYTAB
 from tony_core.bundle import jobfolder
 from tony_core.client.submission import load, prepare, send
 from tony_core.job.load import JobArguments
@@ -52,6 +53,19 @@ def test_everything_is_there_when_the_master_starts(tmp_path: Path, root: Path) 
     assert (folder / "secret").stat().st_mode & 0o777 == 0o600
     assert {item.name for item in submission.artifacts} >= {"tony-runtime", "tony-src"}
     assert all(Path(item.uri).exists() for item in submission.artifacts)
+
+
+def test_the_files_of_the_clients_login_stay_here(tmp_path: Path, root: Path) -> None:
+    """And all others of the kind, if the caller wants that."""
+    scheduler, one = Scripted(str(root)), job(tmp_path)
+    (tmp_path / "src" / "mine").write_bytes(KEYTAB)
+    prepare(scheduler, one)
+    with pytest.raises(JobError, match="mine is a keytab of this machine"):
+        prepare(scheduler, one, refuse_logins=True)
+    scheduler.login_files = (str(tmp_path / "src" / "mine"), str(tmp_path / "none"))
+    with pytest.raises(JobError, match="its content never leaves this machine"):
+        prepare(scheduler, one)
+    assert not root.exists()
 
 
 def test_two_submits_have_two_secrets(tmp_path: Path, root: Path) -> None:

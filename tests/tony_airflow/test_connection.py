@@ -8,8 +8,6 @@ from typing import Any, Dict
 import pytest
 
 from tony_airflow.connection import Site, SiteError, site_of
-from tony_core.hadoop.errors import ConfigurationError
-from tony_core.hadoop.identity import cluster_identity
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 
@@ -166,12 +164,6 @@ class TestTheEnvironment:
         for made in (found, Site.from_dict(found.to_dict())):
             env = made.env({})
             assert {name: env.get(name) for name in wanted} == wanted
-
-    def test_a_principal_without_a_keytab_is_not_silent(self) -> None:
-        incomplete = site({"scheduler": "yarn", "conf": {"tony.kerberos.principal": "ml@X"}})
-        secure = SiteConfiguration.of({"hadoop.security.authentication": "kerberos"})
-        with pytest.raises(ConfigurationError, match=r"TONY_KERBEROS_KEYTAB is not .*: set both"):
-            cluster_identity(secure, incomplete.env({}))
 
     def test_addresses_are_enough(self) -> None:
         made = site({"name_node": "nn:8020"}, host="rm:8050")

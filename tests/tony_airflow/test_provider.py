@@ -70,6 +70,8 @@ def test_every_field_of_the_form_is_read() -> None:
         "hadoop_conf_dir": "/etc/hadoop",
         "hadoop": '{"a": "b"}',
         "conf": "{}",
+        "keytab": "/etc/x.keytab",
+        "proxy_user_final": True,
     }
     extra = {name: values.get(name, "x") for name in CONNECTION["conn-fields"]}
 

@@ -129,9 +129,13 @@ class Client:
         self,
         scheduler: Union[str, Scheduler] = "local",
         env: Optional[Mapping[str, str]] = None,
+        *,
+        refuse_logins: bool = False,
     ) -> None:
+        """With ``refuse_logins`` no job takes along a keytab or ticket cache of this machine."""
         self.scheduler = open_scheduler(scheduler, env) if isinstance(scheduler, str) else scheduler
         self._env = env
+        self._refuse_logins = refuse_logins
 
     def submit(
         self,
@@ -143,7 +147,7 @@ class Client:
     ) -> Run:
         """Start a job; JobError or SchedulerError if it cannot be."""
         job, warnings = self._job(job)
-        prepared = prepare(self.scheduler, job)
+        prepared = prepare(self.scheduler, job, refuse_logins=self._refuse_logins)
         app_id = send(self.scheduler, prepared, before_start)
         started = Run(
             self.scheduler,
@@ -170,7 +174,7 @@ class Client:
     def prepare(self, job: Union[Job, JobArguments]) -> Prepared:
         """Check a job and plan what would be staged and sent, with warnings; nothing is written."""
         job, warnings = self._job(job)
-        prepared = prepare(self.scheduler, job)
+        prepared = prepare(self.scheduler, job, refuse_logins=self._refuse_logins)
         return prepared._replace(warnings=(*warnings, *prepared.warnings))
 
     def attach(self, app_id: str, callbacks: Callbacks = Callbacks()) -> Run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Callable, NamedTuple, Optional
 
-from tony_core.schedulers.port import LastingRefusal
+from tony_core.schedulers.port import LastingRefusal, NotLoggedIn
 
 Clock = Callable[[], float]
 
@@ -56,21 +56,39 @@ class Failure(NamedTuple):
 
 
 class SchedulerOutage:
-    """A scheduler that does not answer, or refuses this client: each has its own limit."""
+    """A scheduler that does not answer, or refuses this client: each has its own limit.
 
-    def __init__(self, unreachable_s: float = UNREACHABLE_S, refused_s: float = REFUSED_S) -> None:
+    :param login_s: for how long a login that has worked is waited for when it no longer does. A
+        ticket that has expired has worked; any other login only if the scheduler has answered.
+    """
+
+    def __init__(
+        self,
+        unreachable_s: float = UNREACHABLE_S,
+        refused_s: float = REFUSED_S,
+        login_s: float = REFUSED_S,
+    ) -> None:
         self._silence = Outage(unreachable_s)
         self._refusal = Outage(refused_s)
+        self._login = Outage(login_s)
+        self._has_answered = False
 
     def answered(self) -> None:
         """Record an answer."""
-        self._silence.answered()
-        self._refusal.answered()
+        self._has_answered = True
+        for outage in (self._silence, self._refusal, self._login):
+            outage.answered()
 
     def failed(self, error: Exception, now: float) -> Failure:
         """Record a failed call that was sent at ``now``."""
+        if self.is_lost_login(error):
+            return self._login.failed(now)
         is_refusal = isinstance(error, LastingRefusal)
         return (self._refusal if is_refusal else self._silence).failed(now)
+
+    def is_lost_login(self, error: Exception) -> bool:
+        """Whether a login that has worked is what is missing."""
+        return isinstance(error, NotLoggedIn) and (error.has_expired or self._has_answered)
 
 
 class PageOutage:

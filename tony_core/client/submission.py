@@ -13,6 +13,7 @@ from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, 
 
 from tony_core import frameworks, schedulers
 from tony_core.bundle import jobfolder
+from tony_core.bundle.client.login_files import LoginFiles
 from tony_core.bundle.client.planning import Plan, plan
 from tony_core.bundle.client.staging import stage
 from tony_core.client import tls_key_pair
@@ -89,8 +90,12 @@ class Prepared(NamedTuple):
     warnings: Tuple[Problem, ...] = ()
 
 
-def prepare(scheduler: Scheduler, job: Job) -> Prepared:
-    """Check a job against a scheduler and plan what travels; JobError with every problem."""
+def prepare(scheduler: Scheduler, job: Job, *, refuse_logins: bool = False) -> Prepared:
+    """Check a job against a scheduler and plan what travels; JobError with every problem.
+
+    With ``refuse_logins`` the job takes along no keytab or ticket cache of this machine at all;
+    else not those of this client.
+    """
     problems = list(check_limits(job))
     problems += [Problem(text) for text in scheduler.check(job)]
     problems += [Problem(text, severity=Severity.WARNING) for text in scheduler.warnings(job)]
@@ -103,7 +108,11 @@ def prepare(scheduler: Scheduler, job: Job) -> Prepared:
         problems.append(problem_at(job, "tony.scheduler", str(error)))
     if job.network.tls and tls_key_pair.missing():
         problems.append(problem_at(job, tls_key_pair.KEY, tls_key_pair.missing()))
-    planned = plan(job, root, plugins=plugins)
+    try:
+        login_files = LoginFiles(scheduler.login_files, refuse_logins)
+    except OSError as error:
+        raise SchedulerError(f"{error.filename}: {error.strerror or error}") from None
+    planned = plan(job, root, plugins=plugins, login_files=login_files)
     problems += planned.problems
     if errors(problems):
         raise JobError(list(dict.fromkeys(problems)))

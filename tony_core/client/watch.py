@@ -43,6 +43,7 @@ from tony_core.schedulers.port import (
     AppStatus,
     LastingRefusal,
     NoSuchApplication,
+    NotLoggedIn,
     Scheduler,
     SchedulerError,
 )
@@ -88,6 +89,7 @@ class Watch:
         history: Optional[str] = None,
         unreachable_s: float = UNREACHABLE_S,
         refused_s: float = REFUSED_S,
+        login_s: float = REFUSED_S,
     ) -> None:
         self.app_id = app_id
         self.view: Optional[JobView] = None  # the newest
@@ -95,7 +97,7 @@ class Watch:
         self._callbacks = callbacks
         self._job = job
         self._history = history
-        self._outage = SchedulerOutage(unreachable_s, refused_s)
+        self._outage = SchedulerOutage(unreachable_s, refused_s, login_s)
         self._inbox: SimpleQueue[Update] = SimpleQueue()
         self._status: Optional[AppStatus] = None
         self._stopped = False
@@ -178,10 +180,12 @@ class Watch:
         if not failure.has_expired:
             return
         if isinstance(error, LastingRefusal):
-            raise LastingRefusal(
+            text = (
                 f"{error}. This concerns the watch and not the job, which may still run. Resume"
                 f" with: tony attach {self.app_id}"
-            ) from error
+            )
+            is_login = isinstance(error, NotLoggedIn)
+            raise (NotLoggedIn if is_login else LastingRefusal)(text) from error
         raise SchedulerError(
             f"the scheduler has not answered for {failure.seconds:.0f} s: {error}; the job may"
             f" still run. Resume with: tony attach {self.app_id}"

@@ -67,6 +67,17 @@ class LoginError(HadoopError):
     """This process has no valid credential of Kerberos; the text says why, and what to do."""
 
 
+class NoTicket(LoginError):
+    """The login gives no valid ticket now: it has expired, is missing, or the KDC has other keys.
+
+    A new one may come at any time: from ``kinit``, or what renews tickets and keytabs.
+    """
+
+    def __init__(self, message: str, *, has_expired: bool = False) -> None:
+        super().__init__(message)
+        self.has_expired = has_expired
+
+
 class KdcUnreachable(Unreachable):
     """No KDC of the realm answers; it may later. Another server of Hadoop cannot help."""
 

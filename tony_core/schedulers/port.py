@@ -128,6 +128,14 @@ class LastingRefusal(SchedulerError):
     """A refusal by configuration, here or on the cluster: to try again cannot help."""
 
 
+class NotLoggedIn(LastingRefusal):
+    """This client has no valid ticket now; a new one may come (:class:`NoTicket`)."""
+
+    def __init__(self, message: str, *, has_expired: bool = False) -> None:
+        super().__init__(message)
+        self.has_expired = has_expired  # the one that it had
+
+
 class BadEnvironment(LastingRefusal):
     """A variable of the client's environment has an invalid value (exit code 2)."""
 
@@ -149,6 +157,8 @@ class Scheduler(ABC):
 
     name: str = ""
     user: str = ""  # the user that the scheduler takes us for, where it goes by names
+    real_user: str = ""  # who acts for that user, where it is another
+    login_files: Tuple[str, ...] = ()  # that prove who we are; no job takes them along
 
     @abstractmethod
     def staging_root(self, job: Optional[Job] = None) -> str:

@@ -16,8 +16,14 @@ import re
 from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from tony_airflow.logins import (
+    SiteError,
+    find_ticket_cache,
+    read_login,
+)
 from tony_core.client.cluster_login import login_variables
-from tony_core.client.errors import UsageError
+from tony_core.hadoop.identity import PROXY_USER
+from tony_core.hadoop.kerberos.login import CACHE_VARIABLE
 from tony_core.hadoop.site.configuration import GIVEN
 from tony_core.hadoop.site.endpoints import RM_CLIENT_PORT, RM_SCHEDULER_PORT, RM_WEB_PORT
 from tony_core.job.mask import mask_value
@@ -30,16 +36,14 @@ LOCAL, YARN = "local", "yarn"
 
 _TEXTS = ("scheduler", "hadoop_conf_dir", "name_node", "webhdfs_conn_id", "queue")
 _PLACES = ("history_location", "portal_url", "home")
+_LOGIN = ("principal", "keytab", "proxy_user")
 _MAPPINGS = ("hadoop", "conf")
-_KNOWN = (*_TEXTS, *_PLACES, *_MAPPINGS)
+_FINAL = "proxy_user_final"
+_KNOWN = (*_TEXTS, *_PLACES, *_LOGIN, _FINAL, *_MAPPINGS)
 """The keys of a connection's extra."""
 
 _FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_HOME", "HADOOP_PREFIX")
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s\[\]/:]+)(?::(\d+))?")
-
-
-class SiteError(UsageError):
-    """The connection cannot be used as it is; a retry cannot help."""
 
 
 class Site(NamedTuple):
@@ -58,6 +62,10 @@ class Site(NamedTuple):
     user: Optional[str] = None  # as whom jobs run
     home: Optional[str] = None  # of the embedded scheduler (TONY_HOME)
     conf: Mapping[str, str] = MappingProxyType({})  # any other TonY key
+    principal: Optional[str] = None  # the login on a cluster with Kerberos ...
+    keytab: Optional[str] = None  # ... by this file of each worker and triggerer
+    proxy_user: Optional[str] = None  # for whom the login acts
+    proxy_user_final: bool = False  # whether a task can name no other
 
     @property
     def label(self) -> str:
@@ -89,7 +97,21 @@ class Site(NamedTuple):
         """The site that :meth:`to_dict` wrote, without keys of a newer version."""
         values = {name: value for name, value in data.items() if name in cls._fields}
         values["resource_managers"] = tuple(values.get("resource_managers", ()))
-        return cls(**values)
+        keys = dict(values.get("conf", {}))
+        values.update(read_login(values, keys, []))  # an older version had it among the keys
+        return cls(**{**values, "conf": keys})
+
+    def acting_for(self, user: Optional[str]) -> Site:
+        """The site for a task that asks for a user (None: for none); SiteError if it may not."""
+        if user is None or user == self.proxy_user:
+            return self
+        if self.proxy_user_final:
+            own = f"{self.proxy_user}'s" if self.proxy_user else "those of its own login"
+            raise SiteError(
+                f"{self.label} lets no task choose the user, its jobs are {own}: remove the task's"
+                f" proxy_user or run_as_owner ({user}), or ask for a connection of that user's"
+            )
+        return self._replace(proxy_user=user)
 
     def conf_below(self) -> Dict[str, str]:
         """The TonY keys for all jobs of the site, which a job file may change."""
@@ -111,8 +133,12 @@ class Site(NamedTuple):
             for name in _FOLDERS:
                 env.pop(name, None)
             env["HADOOP_CONF_DIR"] = env["YARN_CONF_DIR"] = self.hadoop_conf_dir
-        principal, keytab = map(self.conf.get, ("tony.kerberos.principal", "tony.kerberos.keytab"))
-        env.update(login_variables(Hadoop(principal=principal, keytab=keytab)))
+        env.update(login_variables(Hadoop(principal=self.principal, keytab=self.keytab)))
+        cache = "" if self.keytab else find_ticket_cache(env)
+        if cache:
+            env[CACHE_VARIABLE] = cache
+        if self.proxy_user:
+            env[PROXY_USER] = self.proxy_user
         given = self._properties()
         if given:
             # With addresses and without a folder, the files on this machine are another site's.
@@ -143,12 +169,19 @@ def site_of(connection: Any) -> Site:
         if key not in _KNOWN:
             wrong.append(f"its extra has an unknown key {key}{did_you_mean(key, _KNOWN)}")
     texts = {name: _text(extra, name, wrong) for name in (*_TEXTS, *_PLACES)}
+    conf = _pairs(extra, "conf", wrong)
+    login = read_login({name: _text(extra, name, wrong) for name in _LOGIN}, conf, wrong)
     managers = _addresses(connection.host, connection.port, wrong)
     scheduler = texts.pop("scheduler") or (
         YARN if managers or texts["hadoop_conf_dir"] or extra.get("hadoop") else LOCAL
     )
     if scheduler == LOCAL and managers:
         wrong.append("the scheduler local takes no host: choose yarn, or clear the host")
+    if scheduler == LOCAL and login:
+        wrong.append(
+            f"the scheduler local takes no {' or '.join(login)}, since it runs jobs as Airflow's"
+            " own user: choose yarn, or clear that"
+        )
     folder = texts["hadoop_conf_dir"]
     if folder and not os.path.isabs(folder):
         wrong.append(f"its Hadoop configuration folder {folder} is not an absolute path")
@@ -161,8 +194,10 @@ def site_of(connection: Any) -> Site:
         resource_managers=managers,
         name_node=name_node.rstrip("/") if name_node else None,
         hadoop=_pairs(extra, "hadoop", wrong),
-        conf=_pairs(extra, "conf", wrong),
+        conf=conf,
         user=connection.login or None,
+        proxy_user_final=_flag(extra, _FINAL, wrong),
+        **login,
         **{name: text for name, text in texts.items() if text},
     )
     if managers and not folder and not site.name_node and "fs.defaultFS" not in site.hadoop:
@@ -198,6 +233,13 @@ def _text(extra: Mapping[str, Any], name: str, wrong: List[str]) -> Optional[str
         wrong.append(f"its {name} is {value!r}, which is not a text")
         return None
     return value.strip() or None
+
+
+def _flag(extra: Mapping[str, Any], name: str, wrong: List[str]) -> bool:
+    value = str(extra.get(name, False)).strip().lower()
+    if value not in ("true", "false"):
+        wrong.append(f"its {name} is {extra[name]!r}, which is neither true nor false")
+    return value == "true"
 
 
 def _pairs(extra: Mapping[str, Any], name: str, wrong: List[str]) -> Dict[str, str]:

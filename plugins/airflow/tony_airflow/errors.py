@@ -20,7 +20,12 @@ from airflow.providers.common.compat.sdk import (
 from tony_core.client.errors import ClientError, UsageError
 from tony_core.job.mask import mask_text
 from tony_core.job.problems import JobError, errors
-from tony_core.schedulers.port import LastingRefusal, NoSuchScheduler, SchedulerError
+from tony_core.schedulers.port import (
+    LastingRefusal,
+    NoSuchScheduler,
+    NotLoggedIn,
+    SchedulerError,
+)
 
 FOR_GOOD = (JobError, UsageError, NoSuchScheduler, LastingRefusal, AirflowNotFoundException)
 """Errors that a retry cannot mend."""
@@ -43,9 +48,14 @@ def translated_errors() -> Iterator[None]:
         raise as_airflow(error) from None
 
 
+def is_final(error: BaseException) -> bool:
+    """Whether no retry can mend an error. It may have a ticket that is missing now."""
+    return isinstance(error, FOR_GOOD) and not isinstance(error, NotLoggedIn)
+
+
 def as_airflow(error: BaseException) -> AirflowException:
     """The exception that a task raises for an error: ``raise as_airflow(error) from error``."""
-    if isinstance(error, FOR_GOOD):
+    if is_final(error):
         return AirflowFailException(message_of(error))
     if isinstance(error, AirflowException):
         return error

@@ -75,6 +75,20 @@ def _form() -> Dict[str, Any]:
         "name_node": _text(
             "NameNode", "hdfs://HOST:PORT (fs.defaultFS), where there is no configuration folder"
         ),
+        "principal": _text(
+            "Principal",
+            "the login on a cluster with Kerberos, with a keytab; without both, the ticket of"
+            " airflow kerberos or of KRB5CCNAME counts",
+        ),
+        "keytab": _text("Keytab", "a file by its absolute path, on every worker and triggerer"),
+        "proxy_user": _text(
+            "Proxy user", "for whom the login acts, where hadoop.proxyuser.* allows it"
+        ),
+        "proxy_user_final": {
+            "label": "Tasks choose no other user",
+            "schema": {"type": "boolean", "default": False},
+            "description": "refuse tasks whose proxy_user or run_as_owner names another user",
+        },
         "hadoop": _text(
             "Hadoop properties",
             'any other property of the cluster: {"yarn.resourcemanager.webapp.address": "rm:8088"}',

@@ -58,6 +58,15 @@ def check_optional_seconds(name: str, value: object) -> Optional[float]:
     return None if value is None else check_seconds(name, value)
 
 
+def check_user(proxy_user: object, run_as_owner: object) -> bool:
+    """Whether the arguments name a user, who may be a template; ValueError if they name two."""
+    if not isinstance(run_as_owner, bool):
+        raise ValueError(f"run_as_owner: {run_as_owner!r} is neither True nor False")
+    if run_as_owner and proxy_user is not None:
+        raise ValueError("proxy_user and run_as_owner both name the user: give one of them")
+    return proxy_user is not None
+
+
 def is_deferrable(argument: Optional[bool]) -> bool:
     """The argument ``deferrable``, by default as Airflow's configuration has it."""
     if argument is not None:

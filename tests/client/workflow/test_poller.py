@@ -33,6 +33,7 @@ from tony_core.client.workflow.poller import (
     JobLost,
     JobPoller,
     JobSeen,
+    LoginLost,
     PageUnreadable,
     Retrying,
     SchedulerUnreachable,
@@ -46,6 +47,7 @@ from tony_core.schedulers.port import (
     LastingRefusal,
     NoSuchApplication,
     NoSuchScheduler,
+    NotLoggedIn,
     SchedulerError,
 )
 from tony_core.view import JobView
@@ -292,6 +294,36 @@ def test_a_refusal_is_borne_for_as_long_as_a_watch_bears_it(cluster: Cluster) ->
             cluster.down = ""
             assert await patient.next() == Retrying("the ticket has expired")
             assert isinstance(await patient.next(), JobEnded)
+
+    run(story)
+
+
+def test_a_ticket_that_has_expired_is_waited_for_as_an_outage_is(cluster: Cluster) -> None:
+    async def story() -> None:
+        cluster.jobs = {"a": status("a")}
+        patient = Subscription("a", 0.05, 600, refused_s=0.1)
+        hasty = Subscription("a", 0.05, 1.0, refused_s=0.1)
+        async with cluster.polled(patient), cluster.polled(hasty):
+            cluster.down = NotLoggedIn("the ticket has expired", has_expired=True)
+            for each in (patient, hasty):
+                assert await each.next() == Retrying("the ticket has expired", is_login=True)
+            lost = await hasty.next()
+            assert isinstance(lost, LoginLost) and lost.seconds >= 1.0
+            assert lost.why == "the ticket has expired"
+            cluster.jobs = {"a": status("a", AppState.SUCCEEDED)}
+            cluster.down = ""
+            assert isinstance(await news_of(patient, JobEnded, LoginLost, AccessRefused), JobEnded)
+
+    run(story)
+
+
+def test_a_login_that_has_never_worked_is_a_refusal(cluster: Cluster) -> None:
+    async def story() -> None:
+        cluster.down = NotLoggedIn("there is no ticket")
+        subscription = Subscription("a", 0.05, 600, refused_s=0.2)
+        async with cluster.polled(subscription):
+            assert await subscription.next() == Retrying("there is no ticket")
+            assert await subscription.next() == AccessRefused("there is no ticket")
 
     run(story)
 

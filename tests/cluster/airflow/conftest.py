@@ -2,6 +2,8 @@
 
 DAGS = {"trainings.py": "..."}
 CELERY = True  # with PostgreSQL, Redis and the CeleryExecutor; by default SQLite and LocalExecutor
+FEATURES = ("secure",)  # of the Hadoop
+def settings_of(cluster, folder): ...  # more of Airflow's environment
 
 def test_it(training: Callable[..., Training]) -> None:
     one = training("deferred")
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Callable, Generator, Iterator, List
+from typing import Callable, Generator, Iterator, List, Tuple
 
 import pytest
 
@@ -35,11 +37,13 @@ def airflow(
     environment: Callable[[str], Path],
 ) -> Iterator[Airflow]:
     """It has the connection to the module's cluster."""
-    _, cluster = hadoop_clusters.get(FEATURES, VERSIONS[0], set())
+    _, cluster = hadoop_clusters.get(_features(request), VERSIONS[0], set())
     folder = tmp_path_factory.mktemp("airflow") / "standing"
+    settings_of = getattr(request.module, "settings_of", lambda *_: {})
+    settings = settings_of(cluster, folder.parent)
     has_celery = getattr(request.module, "CELERY", False)
     celery = environment("airflow-celery") / "bin" / "python" if has_celery else None
-    made = Airflow.up(folder, request.module.DAGS, celery=celery)
+    made = Airflow.up(folder, request.module.DAGS, settings, celery)
     try:
         extra = {"scheduler": "yarn", "hadoop_conf_dir": str(cluster.conf_dir)}
         made.rest.connect(CONNECTION, "tony", extra=json.dumps(extra))
@@ -55,7 +59,7 @@ def training(
     """``training(dag_id, **conf)``: a run of a DAG whose task trains until it is stopped."""
     request.node.stash[_AIRFLOW] = airflow
     airflow.heal()
-    cluster = hadoop(*FEATURES)
+    cluster = hadoop(*_features(request))
     made: List[Training] = []
 
     def make(dag_id: str, **conf: object) -> Training:
@@ -69,9 +73,14 @@ def training(
 
 
 @pytest.fixture
-def cluster(hadoop: GetHadoop) -> Hadoop:
+def cluster(hadoop: GetHadoop, request: pytest.FixtureRequest) -> Hadoop:
     """The one that the connection leads to."""
-    return hadoop(*FEATURES)
+    return hadoop(*_features(request))
+
+
+def _features(request: pytest.FixtureRequest) -> Tuple[str, ...]:
+    found: Tuple[str, ...] = getattr(request.module, "FEATURES", FEATURES)
+    return found
 
 
 @pytest.hookimpl(wrapper=True)

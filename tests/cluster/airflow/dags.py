@@ -109,3 +109,87 @@ for how, deferrable in (("tells", False), ("tells_deferred", True)):
             deferrable=deferrable,
         )
 '''
+
+KERBEROS = '''
+"""Trainings for users, by a service's keytab or a ticket of airflow kerberos; and thefts of it."""
+
+from airflow.sdk import DAG, task
+from tony_airflow.operators.tony import TonyOperator
+
+CONF = {"tony.am.memory": "256", "tony.am.retry-count": 0, "tony.task.kill-grace": "1"}
+
+
+def training(dag_id, **more):
+    with DAG(dag_id, schedule=None, max_active_runs=100):
+        TonyOperator(
+            task_id="train",
+            job_name="{{ run_id }}",
+            src_dir="{{ dag_run.conf['src'] }}",
+            executes="python3 train.py {{ dag_run.conf['folder'] }}",
+            roles={"worker": {"instances": 1, "memory": "64m"}},
+            conf={**CONF, **more.pop("conf", {})},
+            poll_interval=1,
+            **more,
+        )
+
+
+USER = {"tony_conn_id": "gateway", "proxy_user": "{{ dag_run.conf['user'] }}"}
+for how, deferrable in (("sync", False), ("deferred", True)):
+    training(f"{how}_named", deferrable=deferrable, **USER)
+    training(f"{how}_owned", deferrable=deferrable, tony_conn_id="gateway", owner="bob",
+             run_as_owner=True)
+    training(f"{how}_ticket", deferrable=deferrable)
+
+KEYTAB = "{{ dag_run.conf['keytab'] }}"
+XML = ("<configuration><property><name>tony.containers.resources</name><value>" + KEYTAB
+       + "</value></property></configuration>")
+ANN = {"tony_conn_id": "gateway", "proxy_user": "ann"}
+THEFTS = {
+    "file": {"files": [KEYTAB + "::data"], **ANN},
+    "link": {"files": ["{{ dag_run.conf['link'] }}"], **ANN},
+    "job_file": {"conf_file": XML, "render_conf_file": True, **ANN},
+    "by_another_connection": {"files": [KEYTAB]},
+    "login": {"conf": {"tony.kerberos.principal": "gateway@SANDBOX.EXAMPLE",
+                       "tony.kerberos.keytab": KEYTAB}, **ANN},
+    "login_without_user": {"conf": {"tony.kerberos.principal": "gateway@SANDBOX.EXAMPLE",
+                           "tony.kerberos.keytab": KEYTAB}},
+    "ship": {"conf": {"tony.kerberos.ship-keytab": True}, **ANN},
+    "rendered": {"conf_file": KEYTAB, "render_conf_file": True, **ANN},
+    "another_user": {"tony_conn_id": "only_ann", "proxy_user": "bob"},
+    "not_allowed": {"tony_conn_id": "gateway", "proxy_user": "admin"},
+    "no_user": USER,
+}
+for name, more in THEFTS.items():
+    with DAG(f"theft_{name}", schedule=None):
+        TonyOperator(task_id="train", job_name="{{ run_id }}", executes="true",
+                     **{**more, "conf": {**CONF, **more.get("conf", {})}})
+
+with DAG("files", schedule=None):
+
+    @task(task_id="train")
+    def files(dag_run=None):
+        """The hook of Airflow's own provider, and TonY's with another login, in one process."""
+        from airflow.providers.apache.hdfs.hooks.webhdfs import WebHDFSHook
+        from tony_airflow.hooks.tony import TonyHook
+
+        local, folder = dag_run.conf["local"], dag_run.conf["run"]
+        ticket = WebHDFSHook("files")
+        for_ann, for_bob = (TonyHook("gateway", proxy_user=user) for user in ("ann", "bob"))
+        itself = TonyHook("gateway")
+        shared = TonyHook()
+        ticket.load_file(local, f"/user/bob/{folder}/by-ticket")
+        shared.webhdfs("files").load_file(local, f"/user/bob/{folder}/by-shared-ticket")
+        for_ann.stage(local, f"/user/ann/{folder}/for-ann")
+        for_bob.stage(local, f"/user/bob/{folder}/for-bob")
+        itself.stage(local, f"/user/gateway/{folder}/itself")
+        return {
+            "ann": for_ann.check_path(f"/user/ann/{folder}/for-ann"),
+            "missing": for_ann.check_path(f"/user/ann/{folder}/missing"),
+            "ticket": ticket.check_for_path(f"/user/bob/{folder}/for-bob"),
+            "bob": for_bob.check_path(f"/user/ann/{folder}/for-ann"),
+            "itself": itself.check_path(f"/user/ann/{folder}/for-ann"),
+        }
+
+    files()
+'''
+"""Who a job's user is on a cluster with Kerberos; ``theft_*`` have to fail."""

@@ -19,7 +19,7 @@ from tests.cluster.hadoop.kerberos import REALM
 from tests.cluster.hadoop.native import find_wrapper
 from tests.cluster.kdc import Kdc, free_port
 from tests.hadoop.kerberos.acceptor import Acceptor
-from tony_core.hadoop.errors import HadoopError, KdcUnreachable, LoginError
+from tony_core.hadoop.errors import HadoopError, KdcUnreachable, LoginError, NoTicket
 from tony_core.hadoop.identity import KEYTAB, PRINCIPAL, cluster_identity
 from tony_core.hadoop.kerberos import gssapi
 from tony_core.hadoop.kerberos.gssapi import KRB5, SPNEGO, Target
@@ -91,6 +91,12 @@ class TestTickets:
         time.sleep(2.5)
         text = why(lambda: cluster_identity(SITE, {"KRB5CCNAME": str(cache)}))
         assert f"the Kerberos ticket of ann@{REALM}" in text
+        for name, has_expired in ((str(cache), True), (f"{tmp_path}/none", False)):
+            with pytest.raises(NoTicket) as caught:  # which another may replace
+                Login.from_ticket_cache(name).check()
+            assert caught.value.has_expired is has_expired
+        assert Login.from_ticket_cache(f"FILE:{cache}").files == (str(cache),)
+        assert Login.from_ticket_cache("KCM:").files == ()
 
     @pytest.mark.parametrize("name", ["FILE:{}/none", "{}/none", "DIR:{}", "KCM:", "XYZ:1"])
     def test_none(self, kdc: Kdc, tmp_path: Path, name: str) -> None:

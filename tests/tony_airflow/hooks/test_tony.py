@@ -62,8 +62,8 @@ def until(question: Callable[[], Any], what: str) -> Any:
 class Opened:
     """A scheduler as far as a connection's login is compared with it."""
 
-    def __init__(self, user: str) -> None:
-        self.user = user
+    def __init__(self, user: str, real_user: str = "") -> None:
+        self.user, self.real_user = user, real_user
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,7 @@ def test_a_login_that_a_cluster_with_kerberos_does_not_take(
     hook = TonyHook()
     monkeypatch.setattr(TonyHook, "site", site)
     hook._check_user(cast(Scheduler, Opened("ml")))
+    hook._check_user(cast(Scheduler, Opened("ann", real_user="ml")))
     if refused:
         with pytest.raises(SiteError, match=r"names the login ml, .* this process is airflow: "):
             hook._check_user(cast(Scheduler, Opened("airflow")))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, Iterator, List
 
 import pytest
@@ -11,10 +13,11 @@ from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs, operator
 from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.links.tony import TENSORBOARD
+from tony_airflow.operators import task_job
 from tony_airflow.operators.task_job import TaskJob
 from tony_core.client.errors import PageError
 from tony_core.client.page import JobPage
-from tony_core.schedulers.port import AppState
+from tony_core.schedulers.port import AppState, NotLoggedIn
 from tony_core.view import PAGE, JobView
 
 pytestmark = pytest.mark.timeout(300)
@@ -114,3 +117,46 @@ def test_a_page_that_cannot_be_read_is_warned_of_on_a_worker(
     assert view is not None and view.state.value == "KILLED"
     (message,) = [text for text in log.warnings if "lease" in text]
     assert "no route to host" in message
+
+
+class WithoutTicket:
+    """Connections that cannot log in for some tries."""
+
+    def __init__(self, tries: int) -> None:
+        self.tries = tries
+
+    @contextmanager
+    def client(self) -> Iterator[None]:
+        if self.tries:
+            self.tries -= 1
+            raise NotLoggedIn("the ticket of ann@X has expired", has_expired=True)
+        yield
+
+
+@pytest.mark.parametrize(("tries", "limit_s", "waits"), [(0, 0.0, True), (3, 60.0, True),
+                                                         (10**6, 0.05, False)])  # fmt: skip
+def test_a_task_waits_for_a_ticket_to_see_its_jobs_end(
+    tries: int, limit_s: float, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_job, "LOGIN_PAUSE_S", 0.02)
+    hook = TonyHook.of(Site("yarn"))
+    monkeypatch.setattr(hook, "get_conn", lambda pool=WithoutTicket(tries): pool)
+    job = TaskJob(hook, SimpleNamespace())
+    warnings: List[str] = []
+    monkeypatch.setattr(job, "warn", warnings.append)
+    if waits:
+        job._wait_for_login(limit_s)
+    else:
+        with pytest.raises(NotLoggedIn, match="has expired"):
+            job._wait_for_login(limit_s)
+    assert len(warnings) == min(tries, 1), "once for an outage"
+    assert all("this task cannot log in now, and tries again" in text for text in warnings)
+
+
+def test_a_stopped_task_waits_for_no_ticket(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = TonyHook.of(Site("yarn"))
+    monkeypatch.setattr(hook, "get_conn", lambda pool=WithoutTicket(2): pool)
+    job = TaskJob(hook, SimpleNamespace(warning=print))
+    job.is_killed = True
+    with pytest.raises(NotLoggedIn):
+        job._wait_for_login(900.0)

@@ -26,7 +26,7 @@ from tony_airflow.sensors.waiting import read_condition
 from tony_airflow.triggers.sensing import TonySensingTrigger
 from tony_core.client.workflow.condition import REACHED, ConditionResult
 from tony_core.client.workflow.poller import Subscription
-from tony_core.schedulers.port import LastingRefusal, SchedulerError
+from tony_core.schedulers.port import LastingRefusal, NotLoggedIn, SchedulerError
 
 pytestmark = pytest.mark.timeout(300)
 PATIENCE_S = 120.0
@@ -267,6 +267,28 @@ def test_a_refusal_is_borne_while_a_ticket_is_written_anew(
     monkeypatch.setattr(waiting, "REFUSED_S", 0.2)
     with pytest.raises(AirflowFailException, match="the ticket has expired"):
         sensor(name="a").poke({})
+
+
+def test_a_ticket_that_has_expired_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [NotLoggedIn("the ticket has expired", has_expired=True)] * 2
+
+    def answer(*_: Any) -> ConditionResult:
+        if answers:
+            raise answers.pop()
+        return ConditionResult(REACHED, "it is there")
+
+    monkeypatch.setattr(waiting.SensorWait, "_evaluate", answer)
+    monkeypatch.setattr(waiting, "REFUSED_S", 0.0)
+    one = sensor(name="a")
+    assert not one.poke({}).is_done and not one.poke({}).is_done
+    assert one.poke({}).is_done
+    answers[:] = [NotLoggedIn("the ticket has expired", has_expired=True)] * 2
+    hasty = sensor(name="a", unreachable_timeout=0.001)
+    assert not hasty.poke({}).is_done
+    time.sleep(0.01)
+    with pytest.raises(AirflowException, match="the ticket has expired") as caught:
+        hasty.poke({})
+    assert not isinstance(caught.value, AirflowFailException), "the next try may have a ticket"
 
 
 def test_a_reached_wait_leaves_nothing_running(go: Path) -> None:

@@ -14,9 +14,10 @@ from airflow.triggers.base import TriggerEvent
 
 from tests.tony_airflow.tasks import SLEEPS, end_all, jobs, operator
 from tests.tony_airflow.tasks import Instance as TaskInstance
+from tony_airflow.connection import Site
 from tony_airflow.triggers import tony as trigger_module
 from tony_airflow.triggers.tony import TonyTrigger
-from tony_core.client.workflow.poller import JobEnded, Subscription
+from tony_core.client.workflow.poller import JobEnded, LoginLost, Retrying, Subscription
 from tony_core.schedulers.port import AppState, AppStatus
 
 pytestmark = pytest.mark.timeout(300)
@@ -62,6 +63,35 @@ def test_it_fires_at_the_end_with_all_that_the_task_needs(
     assert content.pop("links") == {}, "the task has no links"
     assert isinstance(content.pop("seen"), bool) and content.pop("output") == {}
     assert content == {"site": trigger.site, "app_id": trigger.app_id, "outcome": outcome}
+
+
+def test_a_login_that_is_lost_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task's next try finds the job again; a refusal would end it."""
+    warnings: List[str] = []
+    trigger = TonyTrigger(site={"scheduler": "yarn"}, app_id="application_1_0001")
+    monkeypatch.setattr(trigger, "warn", warnings.append)
+    trigger.warn_of_retry(Retrying("the ticket has expired", is_login=True))
+    trigger.warn_of_retry(Retrying("connection refused"))
+    assert warnings == [
+        "this triggerer cannot log in now, and asks again for 900 s: the ticket has expired",
+        "the scheduler gives no answer now, and is asked again: connection refused",
+    ]
+    content = trigger.failure(LoginLost("the ticket has expired", 900.4), "the job")
+    without = f"this triggerer ({socket.gethostname()}) has had no valid login for 900 s"
+    assert content == {"error": f"{without}: the ticket has expired"}
+
+
+def test_its_arguments_name_the_login_and_hold_no_secret() -> None:
+    site = Site("yarn", "prod", principal="gateway@X", keytab="/etc/g.keytab", proxy_user="ann")
+    _, arguments = TonyTrigger(site=site.for_trigger(), app_id="application_1_0001").serialize()
+    assert arguments["site"] == {
+        "scheduler": "yarn",
+        "name": "prod",
+        "principal": "gateway@X",
+        "keytab": "/etc/g.keytab",
+        "proxy_user": "ann",
+    }
+    assert Site.from_dict(json.loads(json.dumps(arguments))["site"]) == site
 
 
 def test_what_is_kept_of_its_end_is_masked() -> None:

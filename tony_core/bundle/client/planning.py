@@ -21,6 +21,7 @@ from tony_core.bundle.client.destination import (
     Upload,
     open_destination,
 )
+from tony_core.bundle.client.login_files import LoginFiles
 from tony_core.bundle.client.pythons import (
     Python,
     PythonCache,
@@ -74,15 +75,16 @@ def plan(
     *,
     files: Optional[Callable[[str], FileSystem]] = None,
     plugins: Sequence[Plugin] = (),
+    login_files: LoginFiles = LoginFiles(),
 ) -> Plan:
     """Plan everything that must be staged for the job.
 
     ``root`` is the scheduler's staging root, local or remote; :class:`StagingError` when a remote
     one cannot be reached. ``files`` opens remote sources (by default the registry). ``plugins``
-    are those of other distributions that the job's master needs.
+    are those of other distributions that the job's master needs; ``login_files`` stay here.
     """
     files = files or filesystem
-    return _Planner(job, open_destination(root, files), files, plugins).run()
+    return _Planner(job, open_destination(root, files), files, plugins, login_files).run()
 
 
 class _Planner:
@@ -92,8 +94,10 @@ class _Planner:
         destination: Destination,
         files: Callable[[str], FileSystem],
         plugins: Sequence[Plugin] = (),
+        login_files: LoginFiles = LoginFiles(),
     ) -> None:
         self._job = job
+        self._login_files = login_files
         self._plugins = plugins
         self._limits = ArchiveLimits.of(job.limits.archive_mb, job.limits.archive_members)
         self._destination = destination
@@ -168,6 +172,10 @@ class _Planner:
             excluded = EXCLUDED + read_ignores(path)
         tree = scan(path, excluded, never_enter=(self._destination.excluded,))
         cache = DigestCache(path, self._destination.digests)
+        for entry in tree.entries:
+            refused = entry.stamp and self._find_login_file(entry.path, tree.root, entry.stamp)
+            if refused:
+                tree.problems.append(refused)
         if not tree.problems:
             hash_tree(tree, cache)
             self._plan.caches.append(cache)
@@ -186,6 +194,14 @@ class _Planner:
             self._src = tree
         self._warn_of_tree(source, tree)
         return self._upload(contents.of_folder(tree), source.name)
+
+    def _find_login_file(self, path: str, root: str, stamp: Stamp) -> str:
+        """What is wrong with a file of a folder that may be one of a login; empty: nothing."""
+        try:
+            refused = self._login_files.find_problem(os.path.join(root, path), stamp)
+        except OSError as error:
+            refused = f"cannot be read ({error.strerror or error})"
+        return f"{path} {refused}" if refused else ""
 
     def _warn_of_tree(self, source: Source, tree: Tree) -> None:
         doubts = []
@@ -209,6 +225,10 @@ class _Planner:
     ) -> Optional[ResolvedSource]:
         cache = DigestCache(path, self._destination.digests)
         stamp = Stamp.of(os.stat(path))
+        refused = self._login_files.find_problem(path, stamp)
+        if refused:
+            self._report(source.key, f"{source.location} {refused}")
+            return None
         digest = cache.get("", stamp)
         if digest is None:
             digest, stamp = cache.compute("", path)

@@ -28,7 +28,8 @@ class PooledClient:
     def __init__(self, scheduler: str, env: Mapping[str, str]) -> None:
         self.files = SeparateRegistry()
         with self.files:
-            self.client = Client(scheduler, env)
+            # Jobs are other people's than the machine's: its keytabs are no files of theirs.
+            self.client = Client(scheduler, env, refuse_logins=True)
 
     @property
     def scheduler(self) -> Scheduler:

@@ -16,10 +16,10 @@ which the job was submitted (``tony.client.lease``). The poller reads often enou
 less often the more jobs there are, and never so often that it costs much.
 
 **A scheduler that does not answer** is asked again, at growing intervals, until a subscription's
-own limit has passed. One that refuses this client (an expired ticket) is asked again for as long
-as a watch does (``REFUSED_S``): a ticket may just be written anew. If the answer lacks a job, the
-poller asks for that one by its id, since lists are cut; the job is gone when the scheduler has
-twice answered that it does not exist.
+own limit has passed. A ticket that has expired is waited for as long. A scheduler that refuses this
+client for another reason is asked again for as long as a watch does (``REFUSED_S``). If the answer
+lacks a job, the poller asks for that one by its id, since lists are cut; the job is gone when the
+scheduler has twice answered that it does not exist.
 
 A subscription may also search for its job, until the scheduler's list has it.
 
@@ -139,10 +139,19 @@ class SchedulerUnreachable(NamedTuple):
     silent_s: float
 
 
+class LoginLost(NamedTuple):
+    """This process has been without a valid login for longer than the subscription waits."""
+
+    why: str
+    seconds: float
+
+
 class Retrying(NamedTuple):
     """The scheduler does not answer now; once for each outage."""
 
     why: str
+    is_login: bool = False
+    """Whether that is because this process has no valid login."""
 
 
 class PageUnreadable(NamedTuple):
@@ -158,6 +167,7 @@ Update = Union[
     JobLost,
     AccessRefused,
     SchedulerUnreachable,
+    LoginLost,
     Retrying,
     PageUnreadable,
 ]
@@ -190,7 +200,7 @@ class Subscription:
         self.is_reading = False
         self.wants_links = True
         self.misses = 0
-        self.outage = SchedulerOutage(unreachable_s, refused_s)
+        self.outage = SchedulerOutage(unreachable_s, refused_s, login_s=unreachable_s)
         self.page = PageOutage(lease_s)
 
     async def next(self) -> Update:
@@ -323,12 +333,15 @@ class JobPoller:
         if isinstance(error, REFUSALS):
             updates.put_nowait(AccessRefused(why))
             return
+        is_login = subscription.outage.is_lost_login(error)
         failure = subscription.outage.failed(error, max(began, subscription.since))
         if failure.is_first:
-            updates.put_nowait(Retrying(why))
+            updates.put_nowait(Retrying(why, is_login))
         if not failure.has_expired:
             return
-        if isinstance(error, LastingRefusal):
+        if is_login:
+            updates.put_nowait(LoginLost(why, failure.seconds))
+        elif isinstance(error, LastingRefusal):
             updates.put_nowait(AccessRefused(why))
         else:
             updates.put_nowait(SchedulerUnreachable(why, failure.seconds))

@@ -21,6 +21,7 @@ from tony_core.hadoop.errors import (
     HadoopError,
     KdcUnreachable,
     LoginError,
+    NoTicket,
 )
 from tony_core.hadoop.kerberos import gssapi
 from tony_core.hadoop.kerberos.gssapi import (
@@ -32,7 +33,12 @@ from tony_core.hadoop.kerberos.gssapi import (
     Target,
 )
 from tony_core.hadoop.kerberos.keytab import NoKeytab, read_principals
-from tony_core.hadoop.kerberos.ticket_cache import NoCache, find_owner_problem, read_cache
+from tony_core.hadoop.kerberos.ticket_cache import (
+    NoCache,
+    cache_files,
+    find_owner_problem,
+    read_cache,
+)
 
 KDC_S = 15.0
 """How long a call may wait for the KDC."""
@@ -196,6 +202,11 @@ class Login:
         return "" if self.is_keytab else self._source["ccache"]
 
     @property
+    def files(self) -> Tuple[str, ...]:
+        """The files of this machine that hold its keys or tickets, as far as they are files."""
+        return (self._keytab,) if self.is_keytab else tuple(cache_files(self.cache))
+
+    @property
     def principal(self) -> str:
         """The full name, ``ann@REALM``; logs in if that is needed to know it."""
         if not self._principal:
@@ -297,12 +308,12 @@ class Login:
             if known is _KEYS and not self.is_keytab:
                 known = _REFUSED
             sentence = known.format(who=who, where=where, target=target or "it", words=words)
-            return LoginError(sentence)
+            return NoTicket(sentence) if known is _KEYS else LoginError(sentence)
         if error.code in _NO_CREDENTIAL or error.no_credential:
             if self.is_keytab:
                 problem = _find_keytab_problem(self._keytab, self._wanted, self.where)
                 return LoginError(problem or f"{self.where} gives no ticket ({words})")
-            return LoginError(
+            return NoTicket(
                 f"there is no Kerberos ticket in {self.where}: get one by kinit, or name a keytab"
                 " (--principal, --keytab)"
             )
@@ -318,9 +329,10 @@ class Login:
 
     def _expired(self) -> LoginError:
         who = self._principal or self._owner()
-        return LoginError(
+        return NoTicket(
             f"the Kerberos ticket{f' of {who}' if who else ''} in {self.where} has expired: get a"
-            " new one by kinit"
+            " new one by kinit",
+            has_expired=True,
         )
 
 

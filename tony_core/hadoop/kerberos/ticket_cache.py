@@ -54,7 +54,7 @@ def read_cache(name: str) -> Optional[TicketCache]:
 
     Raises OSError or :class:`NoCache`.
     """
-    paths = list(_paths(name))
+    paths = list(cache_files(name))
     if not paths:
         return None
     with open(paths[-1], "rb") as file:
@@ -68,7 +68,7 @@ def find_owner_problem(cache: str) -> str:
     is submitted then would be theirs, with all that it holds.
     """
     try:
-        for path in _paths(cache):
+        for path in cache_files(cache):
             for status in (os.lstat, os.stat):
                 owner = status(path).st_uid
                 if owner not in (0, os.getuid(), os.geteuid()):
@@ -81,8 +81,8 @@ def find_owner_problem(cache: str) -> str:
     return ""
 
 
-def _paths(name: str) -> Iterator[str]:
-    """What a cache consists of: a file, or a folder and its current file; else nothing."""
+def cache_files(name: str) -> Iterator[str]:
+    """The paths of a cache: a file, or a folder and its current file; none of another type."""
     kind, colon, rest = name.partition(":")
     if not colon or os.sep in kind:
         yield name

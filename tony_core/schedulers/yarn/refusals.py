@@ -15,11 +15,17 @@ from tony_core.hadoop.errors import (
     ConfigurationError,
     HadoopError,
     LoginError,
+    NoTicket,
     RemoteError,
     Unreachable,
 )
 from tony_core.hadoop.yarn.ids import ApplicationId
-from tony_core.schedulers.port import LastingRefusal, NoSuchApplication, SchedulerError
+from tony_core.schedulers.port import (
+    LastingRefusal,
+    NoSuchApplication,
+    NotLoggedIn,
+    SchedulerError,
+)
 
 _Words = Callable[[Match[str]], str]
 
@@ -212,6 +218,8 @@ def translate_error(error: HadoopError, what: str) -> SchedulerError:
         return NoSuchApplication(f"{what}: the ResourceManager does not know it, or no longer")
     if isinstance(error, Unreachable):
         return SchedulerError(str(error))
+    if isinstance(error, NoTicket):
+        return NotLoggedIn(str(error), has_expired=error.has_expired)
     if isinstance(error, (ConfigurationError, LoginError)):
         return LastingRefusal(str(error))
     if isinstance(error, RemoteError):

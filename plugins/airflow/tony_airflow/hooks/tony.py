@@ -26,18 +26,20 @@ from urllib.parse import unquote, urlsplit
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook, mask_secret
 
-from tony_airflow.connection import CONN_TYPE, LOCAL, YARN, Site, SiteError, site_of
+from tony_airflow.connection import CONN_TYPE, LOCAL, YARN, Site, site_of
 from tony_airflow.errors import message_of
 from tony_airflow.links.addresses import application_page, links_of
+from tony_airflow.logins import SiteError, find_embedded_problem, refuse_own_login
 from tony_core.client.errors import ClientError
 from tony_core.client.kill import Killed, kill
 from tony_core.client.logs import Line, read_logs
-from tony_core.client.lookup import find_job_history, look_up
+from tony_core.client.lookup import find_job_history, look_up, require_view
 from tony_core.client.submission import load
 from tony_core.client.tails import Tails, read_tails
 from tony_core.client.workflow.connections import ClientPool
 from tony_core.client.workflow.output import Position, read_output
 from tony_core.client.workflow.results import metrics_of
+from tony_core.hadoop.errors import HadoopError
 from tony_core.history.reader import JobHistory
 from tony_core.job.load import JobArguments, Loaded, load_job
 from tony_core.job.mask import ENV_PREFIXES, secrets_in, written_forms
@@ -53,6 +55,7 @@ from tony_core.schedulers.port import (
     SchedulerError,
     Submission,
 )
+from tony_core.schedulers.yarn.refusals import translate_error
 from tony_core.view import JobView, TaskView
 
 
@@ -62,6 +65,7 @@ class TonyHook(BaseHook):
     :param tony_conn_id: a connection of the type ``tony``.
     :param scheduler: a scheduler instead of the connection's; ``local``, the embedded one, needs no
         connection.
+    :param proxy_user: the user for whom the connection's login acts, instead of the connection's.
     """
 
     conn_name_attr = "tony_conn_id"
@@ -70,12 +74,17 @@ class TonyHook(BaseHook):
     hook_name = "TonY"
 
     def __init__(
-        self, tony_conn_id: str = default_conn_name, *, scheduler: Optional[str] = None
+        self,
+        tony_conn_id: str = default_conn_name,
+        *,
+        scheduler: Optional[str] = None,
+        proxy_user: Optional[str] = None,
     ) -> None:
         super().__init__()
         self.tony_conn_id = tony_conn_id
         self.secrets: FrozenSet[str] = frozenset()  # masked in all that it reads of logs
         self._scheduler = scheduler
+        self._proxy_user = proxy_user
         self._site: Optional[Site] = None
         self._clients: Optional[ClientPool] = None
 
@@ -90,7 +99,12 @@ class TonyHook(BaseHook):
     def site(self) -> Site:
         """The site where jobs go; SiteError when the connection cannot be used."""
         if self._site is None:
-            self._site = self._find_site()
+            site = self._find_site().acting_for(self._proxy_user)
+            if site.scheduler == LOCAL:
+                problem = find_embedded_problem(site.proxy_user, os.environ)
+                if problem:
+                    raise SiteError(problem)
+            self._site = site
         return self._site
 
     def _find_site(self) -> Site:
@@ -154,13 +168,12 @@ class TonyHook(BaseHook):
 
     def _check_user(self, scheduler: Scheduler) -> None:
         """Refuse a connection whose login is a name that a cluster with Kerberos does not take."""
-        site = self.site
-        if site.scheduler == YARN and site.user and scheduler.user != site.user:
+        site, user = self.site, scheduler.real_user or scheduler.user
+        if site.scheduler == YARN and site.user and user != site.user:
             raise SiteError(
                 f"{site.label} names the login {site.user}, and the cluster asks for Kerberos,"
-                f" where this process is {scheduler.user}: clear the login, or name the principal"
-                " and keytab of that user by tony.kerberos.principal and tony.kerberos.keytab in"
-                " its conf"
+                f" where this process is {user}: clear the login, or name the principal and keytab"
+                " of that user in the connection"
             )
 
     def _load(self, arguments: JobArguments) -> Loaded:
@@ -171,13 +184,14 @@ class TonyHook(BaseHook):
             defaults_from=site.label,
         )
         loaded = load(arguments, env=site.env(), finds_job_file=False)
+        refuse_own_login(loaded.job)
         _mask(loaded.job.settings)
         return loaded
 
     # ------------------------------------------------------------------ status
 
     def list(self) -> List[AppStatus]:
-        """All applications that the scheduler knows, the newest first."""
+        """All applications that the scheduler knows and this user may look at, the newest first."""
         with self.get_conn().client() as client:
             return client.list()
 
@@ -190,7 +204,9 @@ class TonyHook(BaseHook):
     def status(self, app_id: str) -> AppStatus:
         """The scheduler's status of an application."""
         with self.get_conn().client() as client:
-            return client.scheduler.status(app_id)
+            status = client.scheduler.status(app_id)
+        require_view(status)
+        return status
 
     def statuses(self, app_ids: Sequence[str]) -> Dict[str, AppStatus]:
         """The status of each application that the scheduler knows, by one call."""
@@ -290,14 +306,25 @@ class TonyHook(BaseHook):
 
     def stage(self, local: str, remote: str, overwrite: bool = True) -> str:
         """Copy a local file or folder to HDFS; its path there."""
-        with _hdfs_client(self._webhdfs_conn_id()) as files:
+        with self._hdfs_client() as files:
             files.upload(_hdfs_path(remote), local, overwrite=overwrite)
         return remote
 
     def check_path(self, remote: str) -> bool:
         """Whether a path exists on HDFS."""
-        with _hdfs_client(self._webhdfs_conn_id()) as files:
+        with self._hdfs_client() as files:
             return files.status(_hdfs_path(remote), strict=False) is not None
+
+    def webhdfs(self, webhdfs_conn_id: Optional[str] = None) -> Any:
+        """Airflow's own ``WebHDFSHook`` with this connection's login and user.
+
+        By default it is for the WebHDFS connection that this connection names. It reads and sets
+        nothing of the process's environment: another hook may have another login at the same time.
+        """
+        from tony_airflow.hooks.webhdfs import webhdfs_hook
+
+        with _translated("the login for WebHDFS"):
+            return webhdfs_hook(webhdfs_conn_id or self._webhdfs_conn_id(), self.site)
 
     def _webhdfs_conn_id(self) -> str:
         if self.site.webhdfs_conn_id:
@@ -306,6 +333,24 @@ class TonyHook(BaseHook):
             f"{self.site.label} names no WebHDFS connection (webhdfs_conn_id), so nothing can be"
             " looked for or staged on HDFS"
         )
+
+    @contextmanager
+    def _hdfs_client(self) -> Iterator[Any]:
+        """The hdfscli client of Airflow's WebHDFSHook; its connections are closed at the end.
+
+        It is for what a DAG does on HDFS around a job. The job's own files are staged by TonY's
+        client, to the file system of the job's scheduler.
+        """
+        hook = self.webhdfs()
+        client = None
+        try:
+            with _translated("WebHDFS"):
+                client = hook.get_conn()
+                yield client
+        finally:
+            session = getattr(client, "_session", None)
+            if session is not None:
+                session.close()
 
     # ------------------------------------------------------------------ the connection's test
 
@@ -371,21 +416,11 @@ def _mask(settings: Iterable[Setting]) -> None:
 
 
 @contextmanager
-def _hdfs_client(conn_id: str) -> Iterator[Any]:
-    """The hdfscli client of the HDFS provider's WebHDFSHook; its connections are closed at the end.
-
-    It is for what a DAG does on HDFS around a job. The job's own files are staged by TonY's client,
-    as the user and to the file system of the job's scheduler.
-    """
-    from airflow.providers.apache.hdfs.hooks.webhdfs import WebHDFSHook
-
-    client = WebHDFSHook(conn_id).get_conn()
+def _translated(what: str) -> Iterator[None]:
     try:
-        yield client
-    finally:
-        session = getattr(client, "_session", None)
-        if session is not None:
-            session.close()
+        yield
+    except HadoopError as error:
+        raise translate_error(error, what) from None
 
 
 def _hdfs_path(location: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterable, Optional, Tuple, Type
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-from tony_airflow.errors import FOR_GOOD
+from tony_airflow.errors import is_final
 from tony_core.client.workflow.results import failure_text
 from tony_core.schedulers.port import AppState
 from tony_core.view import JobView
@@ -79,7 +79,7 @@ def is_retried(context: Any) -> bool:
 
 def is_retried_after(error: BaseException, context: Any) -> bool:
     """Whether another try follows this error: none does after a failure for good."""
-    return is_retried(context) and not isinstance(error, (AirflowFailException, *FOR_GOOD))
+    return is_retried(context) and not (isinstance(error, AirflowFailException) or is_final(error))
 
 
 def failure_of(view: JobView, tail: Iterable[str], retry_killed: bool) -> AirflowException:

@@ -17,6 +17,7 @@ from tony_airflow.job_arguments import (
     read_arguments,
     secrets_of,
 )
+from tony_airflow.logins import refuse_login_file, requested_user
 from tony_airflow.tags import LINK, TaskTags
 from tony_core.files.registry import filesystem
 from tony_core.job.load import JobArguments, text_of
@@ -89,7 +90,11 @@ def render_job_file(operator: TonyOperator, render: Callable[[str], str]) -> Non
 
 def open_hook(operator: TonyOperator) -> TonyHook:
     """The hook of an operator's connection, which is looked up now: a kill must not have to."""
-    hook = TonyHook(operator.tony_conn_id, scheduler=operator.scheduler or None)
+    hook = TonyHook(
+        operator.tony_conn_id,
+        scheduler=operator.scheduler or None,
+        proxy_user=requested_user(operator),
+    )
     hook.site  # noqa: B018
     return hook
 
@@ -108,6 +113,7 @@ def read_job_file(conf_file: str, folder: Optional[str], open_hook: Callable[[],
             with translated_errors(), closing(open_hook()) as hook, hook.get_conn().client():
                 return filesystem(conf_file).get(conf_file).decode()
         path = os.path.join(folder or "", conf_file.removeprefix("file://"))
+        refuse_login_file(path)
         with open(path, encoding="utf-8") as file:
             return file.read()
     except (OSError, ValueError) as error:

@@ -32,10 +32,17 @@ from tony_airflow.operators.ownership import SETTLED_S, is_true_within
 from tony_airflow.tags import LINK, TaskTags
 from tony_core.client.errors import ClientError, NotFound
 from tony_core.client.merge import from_status
+from tony_core.client.outage import SchedulerOutage
 from tony_core.client.watch import Watch
 from tony_core.client.workflow.output import OutputReader, parse_position, unreadable
 from tony_core.client.workflow.report import Reporter
-from tony_core.schedulers.port import AppState, AppStatus, NoSuchApplication, SchedulerError
+from tony_core.schedulers.port import (
+    AppState,
+    AppStatus,
+    NoSuchApplication,
+    NotLoggedIn,
+    SchedulerError,
+)
 from tony_core.view import SCHEDULER, JobView
 
 #: Between SIGTERM and SIGKILL Airflow leaves five seconds.
@@ -43,6 +50,7 @@ KILL_NOW_S = 4.0
 OWNER_LOOKUP_S = 2.0  # of these, to ask which try owns the job
 UNHURRIED_KILL_S = 45.0
 OUTPUT_S = 2.0  # between two reads of the chief's output
+LOGIN_PAUSE_S = 2.0  # between two tries to log in
 LAST_LINES_S = 20.0  # to read the tasks' last lines after the execution_timeout
 STOPPED = "its Airflow task was stopped"
 GONE = "GONE"
@@ -198,6 +206,7 @@ class TaskJob:
             on_view=lambda view: self.push_links_of(view, application),
             on_tick=tick,
         )
+        self._wait_for_login(unreachable_s)
         with self.hook.get_conn().client() as client:
             watch = self._watch = Watch(
                 client.scheduler,
@@ -205,12 +214,29 @@ class TaskJob:
                 callbacks,
                 history=self.hook.site.history_location,
                 unreachable_s=unreachable_s,
+                login_s=unreachable_s,
             )
             try:
                 return None if self.is_killed or self.is_yielded else watch.run()
             finally:
                 self._watch = None
                 reporter.end()
+
+    def _wait_for_login(self, limit_s: float) -> None:
+        """Wait for a new ticket if the login has none now; NotLoggedIn when none has come."""
+        outage = SchedulerOutage(login_s=limit_s)
+        while True:
+            asked = time.monotonic()
+            try:
+                with self.hook.get_conn().client():
+                    return
+            except NotLoggedIn as error:
+                failure = outage.failed(error, asked)
+                if failure.has_expired or self.is_killed or self.is_yielded:
+                    raise
+                if failure.is_first:
+                    self.warn(f"this task cannot log in now, and tries again: {error}")
+            time.sleep(LOGIN_PAUSE_S)
 
     # ------------------------------------------------------------------ XComs and log
 
@@ -219,6 +245,8 @@ class TaskJob:
         site = self.hook.site
         ti.xcom_push(key="application_id", value=self.app_id)
         where = {"connection": site.name, "scheduler": site.scheduler}
+        if site.proxy_user:
+            where["proxy_user"] = site.proxy_user
         ti.xcom_push(key="tony_connection", value=where)
 
     def push_links(self, links: Mapping[str, str]) -> None:

@@ -224,7 +224,9 @@ class TaskRun:
         finally:
             job.is_submitting = False
         self._submitted_lease_s = lease_s or 0.0
-        self._log.info("submitted %s to %s", app_id, job.hook.site.label)
+        site = job.hook.site
+        user = f", for the user {site.proxy_user}" if site.proxy_user else ""
+        self._log.info("submitted %s to %s%s", app_id, site.label, user)
         return app_id
 
     def _lease_s(self) -> Optional[float]:

@@ -28,6 +28,7 @@ from tony_airflow.parsing import (
     JOB_ARGUMENTS,
     check_optional_seconds,
     check_seconds,
+    check_user,
     is_deferrable,
     refuse_unknown,
 )
@@ -47,6 +48,10 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
     :param tony_conn_id: the connection of the type ``tony`` that says where the job goes.
     :param scheduler: a scheduler instead of the connection's; ``local``, the embedded one, needs no
         connection.
+    :param proxy_user: the user for whom the connection's login acts on a cluster, by the cluster's
+        leave (``hadoop.proxyuser.*``): the job, its files and its history are that user's. A
+        template that gives nothing fails the task.
+    :param run_as_owner: act for the task's owner instead.
     :param executes: the command that each task runs: a text for a shell (``python train.py``), or a
         list of arguments, which no shell reads (``["python", "train.py", "{{ params.day }}"]``).
         The list is safe for templates whose values other people choose.
@@ -90,7 +95,12 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
     :param unreachable_timeout: for how long a cluster that does not answer is asked again.
     """
 
-    template_fields: Sequence[str] = ("tony_conn_id", "scheduler", *JOB_ARGUMENTS)
+    template_fields: Sequence[str] = (
+        "tony_conn_id",
+        "scheduler",
+        "proxy_user",
+        *JOB_ARGUMENTS,
+    )
     #: For ``conf_file`` only, and only with ``render_conf_file``: see __init__.
     template_ext: Sequence[str] = (".xml",)
     template_fields_renderers: ClassVar[Dict[str, str]] = {
@@ -112,6 +122,8 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         *,
         tony_conn_id: str = "tony_default",
         scheduler: Optional[str] = None,
+        proxy_user: Optional[str] = None,
+        run_as_owner: bool = False,
         executes: Union[str, Sequence[str], None] = None,
         task_params: Union[str, Sequence[str], None] = None,
         src_dir: Optional[str] = None,
@@ -153,6 +165,9 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
             setattr(self, name, value)
         self.tony_conn_id = tony_conn_id
         self.scheduler = scheduler
+        self.names_proxy_user = check_user(proxy_user, run_as_owner)
+        self.proxy_user = proxy_user
+        self.run_as_owner = run_as_owner
         self.render_conf_file = render_conf_file
         self.poll_interval = check_seconds("poll_interval", poll_interval)
         self.deferrable = is_deferrable(deferrable)

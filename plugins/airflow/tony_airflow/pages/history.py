@@ -5,7 +5,8 @@ than that. So **a request names a task instance and never a job**. The task's XC
 its connection, and an editor of the DAG may write XComs as well: a page shows the job only if it
 carries the tag of this very task instance (:mod:`tony_airflow.tags`), which history has from the
 job's submit. The connection has to be of the type ``tony``, and names all that a page reads;
-nothing in a request or an XCom is an address or a path.
+nothing in a request or an XCom is an address or a path. The user for whom the connection acts is
+the one that the task named, within what the connection allows its tasks.
 
 A page reads history and logs: it asks no job's master, renews no lease and writes nothing.
 
@@ -41,6 +42,7 @@ from tony_core.client.merge import end_tasks
 from tony_core.client.tails import readable
 from tony_core.client.workflow.connections import ClientPool
 from tony_core.files.location import is_app_id
+from tony_core.hadoop.identity import find_name_problem
 from tony_core.history.reader import JobHistory
 from tony_core.job.mask import KnownSecrets, mask_text
 from tony_core.job.problems import JobError
@@ -116,7 +118,12 @@ def site_for(named: Any, connections: Connections) -> Site:
     if connection.conn_type != CONN_TYPE:
         raise PageNotFound(f"the connection {conn_id} is not of the type {CONN_TYPE}")
     site = site_of(connection)
-    return site._replace(scheduler=LOCAL) if scheduler == LOCAL else site
+    if scheduler == LOCAL:
+        return site._replace(scheduler=LOCAL)
+    user = where.get("proxy_user")
+    if isinstance(user, str) and not find_name_problem(user):
+        site = site.acting_for(user)
+    return site
 
 
 class RecordedJob:

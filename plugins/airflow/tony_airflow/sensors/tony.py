@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator
 
-from tony_airflow.parsing import check_seconds, is_deferrable
+from tony_airflow.parsing import check_seconds, check_user, is_deferrable
 
 if TYPE_CHECKING:
     from tony_airflow.sensors.waiting import SensorWait
@@ -36,6 +36,8 @@ class TonySensor(BaseSensorOperator):
     :param below: the value below which it has to fall.
     :param tony_conn_id: the connection that says where the application runs.
     :param scheduler: a scheduler instead of the connection's; ``local`` needs no connection.
+    :param proxy_user: the user for whom the connection's login acts: who may read the job.
+    :param run_as_owner: act for the task's owner instead.
     :param deferrable: wait in a triggerer, at the cost of no worker slot. ``poke_interval`` and
         ``timeout`` hold there too; a ``mode`` does not matter.
     :param unreachable_timeout: for how long a cluster that does not answer is asked again. With
@@ -53,6 +55,7 @@ class TonySensor(BaseSensorOperator):
         "below",
         "tony_conn_id",
         "scheduler",
+        "proxy_user",
     )
     ui_color = "#e8f0fe"
 
@@ -69,6 +72,8 @@ class TonySensor(BaseSensorOperator):
         below: Union[float, str, None] = None,
         tony_conn_id: str = "tony_default",
         scheduler: Optional[str] = None,
+        proxy_user: Optional[str] = None,
+        run_as_owner: bool = False,
         poke_interval: Union[timedelta, float] = 10.0,
         deferrable: Optional[bool] = None,
         unreachable_timeout: Union[timedelta, float] = 900.0,
@@ -85,6 +90,9 @@ class TonySensor(BaseSensorOperator):
         self.below = below
         self.tony_conn_id = tony_conn_id
         self.scheduler = scheduler
+        self.names_proxy_user = check_user(proxy_user, run_as_owner)
+        self.proxy_user = proxy_user
+        self.run_as_owner = run_as_owner
         self.deferrable = is_deferrable(deferrable)
         self.unreachable_timeout = check_seconds("unreachable_timeout", unreachable_timeout)
         self._wait: Optional[SensorWait] = None

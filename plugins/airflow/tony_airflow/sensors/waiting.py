@@ -14,8 +14,9 @@ from airflow.providers.common.compat.sdk import (
     PokeReturnValue,
 )
 
-from tony_airflow.errors import FOR_GOOD, as_airflow
+from tony_airflow.errors import FOR_GOOD, as_airflow, translated_errors
 from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.logins import requested_user
 from tony_airflow.triggers.sensing import TonySensingTrigger
 from tony_core.client.errors import ClientError, NotFound
 from tony_core.client.outage import REFUSED_S, SchedulerOutage
@@ -35,8 +36,9 @@ class SensorWait:
         self._sensor = sensor
         self._log = sensor.log
         self._condition = read_condition(sensor)
-        self._hook = TonyHook(sensor.tony_conn_id, scheduler=sensor.scheduler or None)
-        self._outage = SchedulerOutage(sensor.unreachable_timeout, REFUSED_S)
+        self._hook = _open_hook(sensor)
+        limit_s = sensor.unreachable_timeout
+        self._outage = SchedulerOutage(limit_s, REFUSED_S, login_s=limit_s)
         self._logged = ""
 
     def check_or_defer(self) -> Any:
@@ -88,16 +90,16 @@ class SensorWait:
                 answer = self._evaluate()
                 break
             except (SchedulerError, ClientError) as error:
+                is_login = self._outage.is_lost_login(error)
                 is_refusal = isinstance(error, LastingRefusal)
                 is_answer = isinstance(error, (*FOR_GOOD, NoSuchApplication, ClientError))
                 failure = self._outage.failed(error, asked)
                 if failure.has_expired or (is_answer and not is_refusal):
                     raise as_airflow(error) from error
-                if not is_refusal:
-                    self._log.warning(
-                        "the scheduler does not answer, and is asked again: %s", error
-                    )
-                    return ConditionResult(WAITING, "the scheduler does not answer")
+                if is_login or not is_refusal:
+                    what = "this process cannot log in" if is_login else "the scheduler is silent"
+                    self._log.warning("%s now, and asks again: %s", what, error)
+                    return ConditionResult(WAITING, what)
                 if failure.is_first:
                     self._log.warning("refused, and asked again for %g s: %s", REFUSED_S, error)
             # Within this check: the next may be a process of its own, which begins anew.
@@ -116,6 +118,12 @@ class SensorWait:
             status = condition.search(hook.list())
         wants_metrics = condition.metric is not None and status is not None
         return condition.check(status, hook.metrics(status.app_id) if wants_metrics else {})
+
+
+def _open_hook(sensor: TonySensor) -> TonyHook:
+    with translated_errors():
+        user = requested_user(sensor)
+    return TonyHook(sensor.tony_conn_id, scheduler=sensor.scheduler or None, proxy_user=user)
 
 
 def read_condition(sensor: TonySensor) -> Condition:

@@ -15,6 +15,8 @@ from tony_airflow.hooks.tony_async import TonyAsyncHook
 from tony_core.client.workflow.poller import (
     AccessRefused,
     JobLost,
+    LoginLost,
+    Retrying,
     SchedulerUnreachable,
     Subscription,
     polled,
@@ -69,9 +71,20 @@ class SiteTrigger(BaseTrigger):
         if isinstance(update, AccessRefused):
             here = socket.gethostname()
             return {"refused": f"this triggerer ({here}) cannot ask for {what}: {update.why}"}
+        if isinstance(update, LoginLost):
+            here = socket.gethostname()
+            without = f"this triggerer ({here}) has had no valid login for {update.seconds:.0f} s"
+            return {"error": f"{without}: {update.why}"}
         assert isinstance(update, SchedulerUnreachable)
         silent = f"the scheduler has not answered for {update.silent_s:.0f} s"
         return {"error": f"{silent}: {update.why}"}
+
+    def warn_of_retry(self, update: Retrying) -> None:
+        """Write into the task's log that the scheduler gives no answer, or there is no login."""
+        what = "the scheduler gives no answer now, and is asked again"
+        if update.is_login:
+            what = f"this triggerer cannot log in now, and asks again for {self.unreachable_s:g} s"
+        self.warn(f"{what}: {update.why}")
 
     def info(self, text: str) -> None:
         """Write a line into the task's log."""

@@ -57,9 +57,7 @@ class TonySensingTrigger(SiteTrigger):
                     metrics = await self._last_metrics(app_id) if condition.metric else {}
                     answer = condition.check(update.status, metrics)
                 elif isinstance(update, Retrying):
-                    self.warn(
-                        f"the scheduler gives no answer now, and is asked again: {update.why}"
-                    )
+                    self.warn_of_retry(update)
                 elif not isinstance(update, PageUnreadable):
                     return self.failure(update, subscription.app_id or "the application")
                 if answer is not None and answer.verdict != WAITING:

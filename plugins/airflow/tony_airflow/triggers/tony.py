@@ -62,9 +62,7 @@ class TonyTrigger(SiteTrigger):
                         self.info(line)
                     await self._push(links_of(update.view), pushed)
                 elif isinstance(update, Retrying):
-                    self.warn(
-                        f"the scheduler gives no answer now, and is asked again: {update.why}"
-                    )
+                    self.warn_of_retry(update)
                 elif isinstance(update, PageUnreadable):
                     self.warn(update.warning)
                 else:

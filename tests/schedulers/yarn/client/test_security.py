@@ -9,11 +9,11 @@ import pytest
 
 from tests.hadoop.kerberos.test_files import entry
 from tony_core.hadoop.credentials import Credentials
-from tony_core.hadoop.errors import KdcUnreachable, LoginError
+from tony_core.hadoop.errors import KdcUnreachable, LoginError, NoTicket
 from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.kerberos.keytab import read_principals
 from tony_core.job.spec import Hadoop, Job
-from tony_core.schedulers.port import LastingRefusal, SchedulerError
+from tony_core.schedulers.port import LastingRefusal, NotLoggedIn, SchedulerError
 from tony_core.schedulers.yarn import refusals
 from tony_core.schedulers.yarn.client.security import (
     find_security_problems,
@@ -126,5 +126,8 @@ class TestShippedKeytabs:
 def test_a_login_that_fails_is_lasting_and_a_kdc_that_is_away_is_not() -> None:
     failed = refusals.translate_error(LoginError("it has expired"), "a job")
     assert isinstance(failed, LastingRefusal) and str(failed) == "it has expired"
+    for has_expired in (True, False):
+        missing = refusals.translate_error(NoTicket("no ticket", has_expired=has_expired), "a job")
+        assert isinstance(missing, NotLoggedIn) and missing.has_expired is has_expired
     away = refusals.translate_error(KdcUnreachable("no KDC"), "a job")
     assert isinstance(away, SchedulerError) and not isinstance(away, LastingRefusal)

@@ -23,6 +23,7 @@ from tony_core.files.port import FileSystem
 from tony_core.hadoop.errors import (
     ConfigurationError,
     HadoopError,
+    NoTicket,
     ProtectionRefused,
     Unreachable,
 )
@@ -37,6 +38,7 @@ from tony_core.schedulers.port import (
     AppStatus,
     LastingRefusal,
     LifetimeLimit,
+    NotLoggedIn,
     SchedulerError,
     Submission,
 )
@@ -74,9 +76,13 @@ class YarnScheduler(port.Scheduler):
             self._identity = cluster_identity(self._conf, self._env)
         except Unreachable as error:
             raise SchedulerError(str(error)) from None
+        except NoTicket as error:
+            raise NotLoggedIn(str(error), has_expired=error.has_expired) from None
         except HadoopError as error:
             raise LastingRefusal(str(error)) from None
-        self.user = self._identity.user
+        self.user, self.real_user = self._identity.user, self._identity.real_user
+        login = self._identity.login
+        self.login_files = login.files if login is not None else ()
         self._rm: Optional[ResourceManager] = None
         self._rm_is_encrypted = False  # whatever the site's configuration allows
         self._logs: Optional[YarnLogReader] = None
