@@ -208,3 +208,22 @@ def test_a_login_of_the_jobs_choice(server: SecureServer, flows_of: FlowsOf) -> 
     assert app["user"] == "bob"
     assert len(server.cluster.applications()) == len(before) + 1
     until(lambda: not flows.left(*runs), "no process is left")
+
+
+@pytest.mark.nightly
+def test_a_keytab_that_jobs_can_read(server: SecureServer, flows_of: FlowsOf) -> None:
+    """Each job looks: here its own user can."""
+    if not server.uids:
+        pytest.skip("here all jobs run as the server's user, whose site accepts it")
+    common = server.azkaban.plugins / "commonprivate.properties"
+    text = common.read_text()
+    readable = server.homes / "azkaban.keytab"
+    readable.write_bytes(b"a key")
+    readable.chmod(0o644)
+    common.write_text(f"{text}proxy.keytab.location={readable}\n")
+    try:
+        run = one(server, flows_of("ann"), "ann", "true").ends("FAILED")
+    finally:
+        common.write_text(text)
+        readable.unlink()
+    assert f"every job can read the server's keytab {readable}" in run.log(), run.log()
