@@ -114,21 +114,22 @@ def test_two_users_and_the_service(server: SecureServer, flows_of: FlowsOf, tmp_
     anns.wait_for_text("worker:0 running")
     handed = last_token_file(server, "ann")
 
-    bobs = one(server, bob, "bob", "true").ends()
-    assert cluster.application(bobs.app_id())["user"] == "bob"
+    bobs = one(server, bob, "bob", "true")
+    adopts = one(server, bob, "bob", "true", **{"tony_azkaban.attach": app_id})
+    proxies = one(server, bob, "ann", "true")
+    secrets = (server.keytab, handed) if server.uids else ()
+    reads = [one(server, bob, "bob", "true", command=f"cat {secret}") for secret in secrets]
     for refused in (lambda: bob.client.cancel(anns.execid), lambda: bob.client.state(anns.execid)):
         with pytest.raises(AzkabanError, match=r"(?i)permission"):
             refused()
     with pytest.raises(AzkabanError):
         bob.client.log(anns.execid, "train", 0)
-    adopts = one(server, bob, "bob", "true", **{"tony_azkaban.attach": app_id}).ends()
-    assert adopts.app_id() != app_id, adopts.log()
-    proxies = one(server, bob, "ann", "true").ends("FAILED")
+    assert cluster.application(bobs.ends().app_id())["user"] == "bob"
+    assert adopts.ends().app_id() != app_id, adopts.log()
+    proxies.ends("FAILED")
     assert "ann has no permission to execute this job" in proxies.log(), proxies.log()
-    if server.uids:
-        for secret in (server.keytab, handed):
-            reads = one(server, bob, "bob", "true", command=f"cat {secret}").ends("FAILED")
-            assert "Permission denied" in reads.log(), reads.log()
+    for read in reads:
+        assert "Permission denied" in read.ends("FAILED").log(), read.log()
 
     assert cluster.application(app_id)["state"] == "RUNNING"
     over.touch()
@@ -207,3 +208,22 @@ def test_a_login_of_the_jobs_choice(server: SecureServer, flows_of: FlowsOf) -> 
     assert app["user"] == "bob"
     assert len(server.cluster.applications()) == len(before) + 1
     until(lambda: not flows.left(*runs), "no process is left")
+
+
+@pytest.mark.nightly
+def test_a_keytab_that_jobs_can_read(server: SecureServer, flows_of: FlowsOf) -> None:
+    """Each job looks: here its own user can."""
+    if not server.uids:
+        pytest.skip("here all jobs run as the server's user, whose site accepts it")
+    common = server.azkaban.plugins / "commonprivate.properties"
+    text = common.read_text()
+    readable = server.homes / "azkaban.keytab"
+    readable.write_bytes(b"a key")
+    readable.chmod(0o644)
+    common.write_text(f"{text}proxy.keytab.location={readable}\n")
+    try:
+        run = one(server, flows_of("ann"), "ann", "true").ends("FAILED")
+    finally:
+        common.write_text(text)
+        readable.unlink()
+    assert f"every job can read the server's keytab {readable}" in run.log(), run.log()
