@@ -86,4 +86,6 @@ def origin_of(tags: Sequence[str]) -> str:
 
 
 def as_data(status: AppStatus) -> dict[str, object]:
-    return {**status._asdict(), "state": status.state.value, "tags": list(status.tags)}
+    data = {**status._asdict(), "state": status.state.value, "tags": list(status.tags)}
+    del data["view_refusal"]  # a list shows only what the caller may view
+    return data

@@ -183,7 +183,7 @@ class NamedJob(NamedTuple):
 @contextmanager
 def open_job(args: argparse.Namespace) -> Iterator[NamedJob]:
     """Find the application; print its id where the user did not give it whole."""
-    from tony_core.client.lookup import resolve
+    from tony_core.client.lookup import require_view, resolve
 
     scheduler = scheduler_of(args, args.app)
     try:
@@ -192,6 +192,8 @@ def open_job(args: argparse.Namespace) -> Iterator[NamedJob]:
             found = resolve(scheduler, args.app, history=history)
         if found.how:
             note(found.how)
+        if found.status is not None:
+            require_view(found.status)
         yield NamedJob(scheduler, found.app_id, history)
     finally:
         scheduler.close()

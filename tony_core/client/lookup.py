@@ -31,6 +31,7 @@ from tony_core.jsontext import is_number
 from tony_core.schedulers.port import (
     AppState,
     AppStatus,
+    LastingRefusal,
     NoSuchApplication,
     Scheduler,
     SchedulerError,
@@ -67,12 +68,19 @@ def view_of(
     job: Optional[Job] = None,
     history: Optional[str] = None,
 ) -> JobView:
-    """How a job looks now."""
+    """How a job looks now; raises :class:`LastingRefusal` for one that the caller may not see."""
+    require_view(status)
     view = page_view(scheduler, status)
     if view is not None:
         return view
     record, _ = find_history(scheduler, status.app_id, job, history, events=False)
     return history_view(scheduler, status, record)
+
+
+def require_view(status: AppStatus) -> None:
+    """Raise :class:`LastingRefusal` where the scheduler does not show the job to this user."""
+    if status.view_refusal:
+        raise LastingRefusal(status.view_refusal)
 
 
 def final_view(
@@ -174,6 +182,7 @@ class Resolved(NamedTuple):
 
     app_id: str
     how: str = ""
+    status: Optional[AppStatus] = None  # where the scheduler was asked for this one
 
 
 def resolve(
@@ -223,7 +232,8 @@ def _none(scheduler: Scheduler, kind: str) -> NotFound:
 
 def _by_text(scheduler: Scheduler, text: str, history: Optional[str]) -> Resolved:
     try:
-        return Resolved(scheduler.status(text).app_id)
+        status = scheduler.status(text)
+        return Resolved(status.app_id, status=status)
     except NoSuchApplication:
         pass
     ids = [status.app_id for status in scheduler.list()]

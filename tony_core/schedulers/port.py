@@ -74,6 +74,7 @@ class AppStatus(NamedTuple):
     page_url: Optional[str] = None  # the job's page, while it runs
     tracking_url: Optional[str] = None  # the URL for people
     diagnostics: str = ""
+    view_refusal: str = ""  # why this user may not look at it; empty if he may
 
 
 class Submission(NamedTuple):
@@ -182,7 +183,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def list(self) -> List[AppStatus]:
-        """Every application that is still known, the newest first."""
+        """Every application that is still known and this user may look at, the newest first."""
 
     @abstractmethod
     def kill(self, app_id: str, reason: str) -> None:

@@ -15,8 +15,14 @@ from tests.cluster.hadoop.base import NODE_MEMORY_MB
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.curl import curl
 from tests.cluster.hadoop.fixture import GetHadoop
+from tests.cluster.hadoop.security import ADMIN
 from tests.cluster.hadoop.web import WebError, call
 from tests.cluster.yarn.jobs import Running, Tony, until
+from tony_core.hadoop.identity import cluster_identity
+from tony_core.hadoop.site.configuration import SiteConfiguration
+from tony_core.hadoop.yarn.ids import ApplicationId
+from tony_core.schedulers.yarn.client.resource_manager import connect
+from tony_core.schedulers.yarn.client.rest import RestResourceManager
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -36,18 +42,34 @@ class AnnsJob(NamedTuple):
     def id(self) -> str:
         return self.running.app_id
 
+    @property
+    def conf(self) -> SiteConfiguration:
+        return SiteConfiguration.load({}, conf_dir=str(self.cluster.conf_dir))
+
+    @property
+    def conf_without_rpc(self) -> SiteConfiguration:
+        """The ResourceManager answers at its web server only."""
+        closed = {"yarn.resourcemanager.address": "localhost:1"}
+        return SiteConfiguration.load({}, conf_dir=str(self.cluster.conf_dir), overrides=closed)
+
 
 StartJob = Callable[..., AnnsJob]
 
 
 @pytest.fixture
-def start(hadoop: GetHadoop, tony_on: Callable[..., Tony], tmp_path: Path) -> StartJob:
+def start(
+    hadoop: GetHadoop,
+    tony_on: Callable[..., Tony],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> StartJob:
     """Starts a job of ann's beside bob's command line; returns when its program runs."""
 
     def make(**conf: str) -> AnnsJob:
         cluster = hadoop("secure", "log_aggregation")
         ann, bob = tony_on(cluster), tony_on(cluster)
         ann.env.update(cluster.environment_of("ann"))
+        monkeypatch.setenv("KRB5_CONFIG", ann.env["KRB5_CONFIG"])
         bob.env.update(cluster.environment_of("bob"))
         began, over = tmp_path / "began", tmp_path / "over"
         job = ann.submit(
@@ -93,10 +115,7 @@ def test_another_user_reads_and_ends_nothing(anns: AnnsJob) -> None:
     assert MARK in anns.ann("logs", anns.id).stdout
     done = anns.bob("logs", anns.id, check=False)
     assert MARK not in done.stdout + done.stderr
-    assert "the job is ann's" in done.stderr and "tony.yarn.acl.view" in done.stderr, done.stderr
-    seen = anns.bob("status", anns.id, "--json", check=False)
-    assert MARK not in seen.stdout and "worker:0" not in seen.stdout, seen.stdout
-    anns.bob("history show", anns.id, check=False)
+    sees_nothing(anns)
     report = cluster.application(anns.id)
     for url in (f"{cluster.rm_url}/proxy/{anns.id}/api/job", report["amContainerLogs"]):
         status, text = curl(url, ticket)
@@ -113,9 +132,31 @@ def test_another_user_reads_and_ends_nothing(anns: AnnsJob) -> None:
     assert anns.running.process.poll() is None, "it runs on"
 
 
+def sees_nothing(anns: AnnsJob) -> None:
+    """No verb shows bob the job, whatever its state."""
+    for words in (("status",), ("describe",), ("logs",), ("attach",)):
+        done = anns.bob(*words, anns.id, check=False)
+        assert done.returncode != 0, (words, done.stdout)
+        refused = f"bob may not look at {anns.id}, which belongs to another user"
+        assert refused in done.stderr and "tony.yarn.acl.view" in done.stderr, (words, done.stderr)
+        assert "ann" not in done.stdout and MARK not in done.stdout + done.stderr
+    assert anns.bob("history show", anns.id, check=False).returncode != 0
+    assert anns.id in [one["app_id"] for one in anns.ann.json("list")["applications"]]
+    assert anns.id not in anns.bob("list").stdout + anns.bob("list", "--json").stdout
+    for user, seen in (("ann", True), ("bob", False), (ADMIN, True)):
+        who = cluster_identity(anns.conf, anns.cluster.environment_of(user))
+        rm = connect(anns.conf_without_rpc, who)
+        assert isinstance(rm, RestResourceManager)
+        try:
+            assert rm.report(ApplicationId.parse(anns.id)).may_view is seen, user
+        finally:
+            rm.close()
+
+
 def test_another_user_reads_no_log_of_a_job_that_has_ended(anns: AnnsJob) -> None:
     anns.over.touch()
     anns.running.ends(0)
+    sees_nothing(anns)
     folder = "/app-logs/ann"
 
     def collected() -> bool:
@@ -124,7 +165,7 @@ def test_another_user_reads_no_log_of_a_job_that_has_ended(anns: AnnsJob) -> Non
     until(collected, "the collected logs")
     until(lambda: MARK in anns.ann("logs", anns.id, check=False).stdout, "her own log")
     done = anns.bob("logs", anns.id, check=False)
-    assert MARK not in done.stdout + done.stderr and "ann" in done.stderr, done
+    assert MARK not in done.stdout + done.stderr and "may not look at" in done.stderr, done
     with pytest.raises(WebError, match="Permission denied: user=bob"):
         anns.cluster.hdfs_of("bob").list(folder)
 

@@ -84,6 +84,12 @@ class TestStates:
         assert (report.launched, report.tracking_url, report.diagnostics) == (0.0, "", "")
         assert report.attempt is None
         assert report.am_rm_token is None
+        assert report.may_view
+
+    @pytest.mark.parametrize(("diagnostics", "may_view"), [("N/A", False), ("", True), ("x", True)])
+    def test_whether_the_caller_may_view_it(self, diagnostics: str, may_view: bool) -> None:
+        sent = ApplicationReport(application_id=APP.to_message(), diagnostics=diagnostics)
+        assert AppReport.from_message(sent).may_view is may_view
 
 
 class TestUrls:

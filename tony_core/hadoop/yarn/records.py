@@ -143,6 +143,7 @@ class AppReport(NamedTuple):
     lifetime_left_s: Optional[int]  # until its timeout, if it has one
     unmanaged: bool
     am_rm_token: Optional[Token]  # for the owner of an unmanaged master
+    may_view: bool  # False: the server shows this caller its name, owner and state only
 
     @classmethod
     def from_message(cls, message: reports.ApplicationReport) -> AppReport:
@@ -178,6 +179,8 @@ class AppReport(NamedTuple):
             lifetime_left_s=next((seconds for seconds in left if seconds >= 0), None),
             unmanaged=message.unmanaged_application,
             am_rm_token=Token.from_message(token) if token.identifier else None,
+            # To others the server sends "N/A"; an application's own diagnostics may be empty.
+            may_view=not message.has("diagnostics") or message.diagnostics != _NOT_AVAILABLE,
         )
 
 
@@ -357,6 +360,9 @@ def _seconds(milliseconds: int) -> float:
     return max(0, milliseconds) / 1000
 
 
+_NOT_AVAILABLE = "N/A"
+
+
 def _given(text: str) -> str:
     """The text; Hadoop's N/A becomes empty."""
-    return "" if text == "N/A" else text.strip()
+    return "" if text == _NOT_AVAILABLE else text.strip()

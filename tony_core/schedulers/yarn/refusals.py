@@ -33,6 +33,14 @@ def _explain_no_constraints(keys: str) -> str:
     )
 
 
+def explain_no_view(user: str, app_id: str) -> str:
+    """Why a user sees nothing of an application, and who does."""
+    return (
+        f"{user} may not look at {app_id}, which belongs to another user. Its owner may, the users"
+        " and groups of its tony.yarn.acl.view, and the administrators of the queue and the cluster"
+    )
+
+
 _REFUSALS: List[Tuple[Pattern[str], _Words]] = [
     (
         re.compile(r"non empty SchedulingRequest (?:in|of) AllocateRequest"),
@@ -55,11 +63,7 @@ _REFUSALS: List[Tuple[Pattern[str], _Words]] = [
     ),
     (
         re.compile(r"User (\S+) cannot perform operation VIEW_APP on (application_\w+)"),
-        lambda m: (
-            f"{m[1]} may not look at {m[2]}, which belongs to another user. Its owner may, the"
-            " users and groups of its tony.yarn.acl.view, and the administrators of the queue and"
-            " the cluster"
-        ),
+        lambda m: explain_no_view(m[1], m[2]),
     ),
     (
         re.compile(r"User: (([^\s/@]+)\S*) is not allowed to impersonate (\S+)"),

@@ -201,6 +201,9 @@ def test_the_web_server_reports_the_same() -> None:
     assert (status.submitted, status.started, status.finished) == (10.0, 12.0, None)
     assert status.progress == 0.25
     assert status.page_url == reported["trackingUrl"]
+    assert not status.view_refusal
+    strangers = status_of(parse_report({**reported, "startedTime": 0}), "bob")
+    assert strangers.view_refusal.startswith(f"bob may not look at {reported['id']}, which belongs")
     waits = {**reported, "state": "ACCEPTED", "trackingUrl": "UNASSIGNED", "amContainerLogs": None}
     assert status_of(parse_report(waits)).tracking_url is None
     assert status_of(parse_report(waits)).attempt == 0

@@ -392,6 +392,7 @@ def parse_report(answer: Mapping[str, Any]) -> AppReport:
         lifetime_left_s=_lifetime_left(answer),
         unmanaged=bool(answer.get("unmanagedApplication")),
         am_rm_token=None,
+        may_view=bool(answer.get("startedTime")),  # to others it is 0
     )
 
 

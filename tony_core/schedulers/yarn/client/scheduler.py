@@ -320,7 +320,7 @@ class YarnScheduler(port.Scheduler):
     def status(self, app_id: str) -> AppStatus:
         application = refusals.parse_id(app_id)
         try:
-            return status_of(self._connect().report(application))
+            return status_of(self._connect().report(application), self.user)
         except HadoopError as error:
             raise refusals.translate_error(error, app_id) from error
 
@@ -331,7 +331,8 @@ class YarnScheduler(port.Scheduler):
             ours.update((one.id, one) for one in rm.applications(tags=[TAG]))
         except HadoopError as error:
             raise refusals.translate_error(error, "the list of applications") from error
-        return [status_of(ours[known]) for known in sorted(ours, reverse=True)]
+        found = [status_of(ours[known], self.user) for known in sorted(ours, reverse=True)]
+        return [status for status in found if not status.view_refusal]
 
     def kill(self, app_id: str, reason: str) -> None:
         from tony_core.schedulers.yarn.client.kill import kill_application

@@ -11,15 +11,15 @@ from typing import Dict, List, Optional, Tuple
 
 from tony_core.hadoop.yarn.records import MEMORY, VCORES, AppReport
 from tony_core.schedulers.port import AppState, AppStatus
-from tony_core.schedulers.yarn import resources
+from tony_core.schedulers.yarn import refusals, resources
 from tony_core.schedulers.yarn.application_state import TIMED_OUT, start_failure, state_of
 from tony_core.schedulers.yarn.diagnostics import explain_master_failure
 
 _DEFAULT_PARTITION = "<DEFAULT_PARTITION>"
 
 
-def status_of(report: AppReport) -> AppStatus:
-    """An application's status, from YARN's report."""
+def status_of(report: AppReport, user: str = "this user") -> AppStatus:
+    """An application's status, from YARN's report to this user."""
     state = state_of(report)
     running = state is AppState.RUNNING
     return AppStatus(
@@ -38,6 +38,7 @@ def status_of(report: AppReport) -> AppStatus:
         page_url=report.tracking_url or None if running else None,
         tracking_url=report.tracking_url or None,
         diagnostics=_explain(state, report),
+        view_refusal="" if report.may_view else refusals.explain_no_view(user, str(report.id)),
     )
 
 
