@@ -226,6 +226,8 @@ def test_a_killed_master_after_the_first_tokens_end(
     assert f"a master that dies {after} cannot be replaced" in closed.job.output_text
     assert "localizes weights by" in closed.job.output_text
     assert closed.job.process.wait(WITHIN) != 0
+    why = "the job's master could not be started, 2 times: the tokens of its submit have ended"
+    assert why in closed.job.output_text
     assert "has expired" in cluster.application(closed.job.app_id)["diagnostics"]
 
 

@@ -34,6 +34,14 @@ DAMAGED = (
 DENIED = (
     'Permission denied: user=eve, access=EXECUTE, inode="/data/x.tar":root:supergroup:drwx------'
 )
+HAS_EXPIRED = (
+    "Token  has expired, current time: 2026-11-25 14:03:22,092+0000 expected renewal time:"
+    " 2026-11-25 14:02:49,032+0000"
+)
+ENDED = (
+    f"[2026-11-25 14:03:22.281]{HAS_EXPIRED}\norg.apache.hadoop.ipc.RemoteException("
+    f"org.apache.hadoop.security.token.SecretManager$InvalidToken): {HAS_EXPIRED}\n"
+)
 FAILED = """\
 Application application_1_0001 failed 1 times (global limit =2; local limit is =1) due to AM \
 Container for appattempt_1_0001_000001 exited with  exitCode: -1000
@@ -54,6 +62,11 @@ Then click on links to logs of each attempt.
         (
             f"File does not exist: {OBJECT}\njava.io.FileNotFoundException: {OBJECT}\n{TRACE}",
             f"{OBJECT} was removed after the submit: submit again",
+        ),
+        (
+            ENDED + TRACE,
+            "the tokens of its submit have ended, by which a node localizes files that not all"
+            " users can read: submit again",
         ),
         (
             f"{DENIED}\n\tat org.apache.x(X.java:1)\n",

@@ -115,6 +115,7 @@ def is_stack_trace(line: str, known: Collection[str]) -> bool:
 
 _FILE_CHANGED = re.compile(r"Resource (\S+) changed on src filesystem")
 _FILE_GONE = re.compile(r"File does not exist: (\S+)")
+_TOKEN_ENDED = re.compile(r"SecretManager\$InvalidToken\b")
 _OBJECTS = "/store/objects/"
 
 
@@ -129,6 +130,11 @@ def explain_localization_error(text: str) -> Optional[str]:
     gone = _FILE_GONE.search(text)
     if gone:
         return f"{gone[1]} was removed after the submit: submit again"
+    if _TOKEN_ENDED.search(text):
+        return (
+            "the tokens of its submit have ended, by which a node localizes files that not all"
+            " users can read: submit again"
+        )
     denied = parse_access_denial(text)
     if denied:
         return (

@@ -10,12 +10,14 @@ container's user may read. They hold tokens of Hadoop and *secrets* (bytes by na
                           (:class:`ExecutorCredentials`)
 ``tony.keytab``           for the master of a job that ships its keytab: keys of its owner
                           (:class:`ShippedKeytab`)
+``tony.runtime``          for the same: TonY's own code, which its next master needs no token for
+                          (``client/next_master.py``)
 ``tony.start``            environment, command and links of the container (``node/start.py``)
 ========================  ===========================================================
 
 So a submit uploads only content. The ResourceManager keeps every launch context in memory and in
-its state store: a job of more than :data:`LARGEST` bytes (compressed) is sent as the file
-:data:`JOB_FILE` instead, readable by its owner only.
+its state store: a job of more than :data:`LARGEST` bytes (compressed; more, where it ships its
+keytab) is sent as the file :data:`JOB_FILE` instead, readable by its owner only.
 
 The site's properties that the nodes need travel here as well, resolved by the client; so nothing
 on a node reads HADOOP_CONF_DIR. All others stay with the client.

@@ -60,7 +60,7 @@ PRIVILEGES = "yarn.resourcemanager.proxy-user-privileges.enabled"
 MAX_LIFETIME = "dfs.namenode.delegation.token.max-lifetime"
 _AGGREGATION = "yarn.log-aggregation-enable"
 _WEEK_MS = 7 * 86400 * 1000
-_PACKS_TO = 3  # the runtime is smaller than this part of its sources
+_PACKS_TO = 0.29  # of the size of its sources: a little more than it is
 
 UNPACK = (
     "import io,os,sys,zipfile,zlib;"
@@ -171,7 +171,7 @@ class PackedRuntimes:
         """The packed size of a job's runtime, at most; None if it cannot be packed."""
         runtime = find(tuple(artifacts), Use.RUNTIME)
         if runtime is not None and not runtime.mtime_ms:  # it is not staged yet
-            return runtime.size // _PACKS_TO
+            return int(runtime.size * _PACKS_TO)
         packed = self._pack(runtime)
         return None if packed is None else len(packed)
 
