@@ -20,7 +20,7 @@ import pytest
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.hadoop.kerberos import REALM
-from tests.cluster.hadoop.security import BRIEF_LIFETIME_S
+from tests.cluster.hadoop.security import TOKEN_LIFETIME_S
 from tests.cluster.test_hadoop_base import SMALL
 from tests.cluster.yarn.jobs import WITHIN, Tony, until
 from tests.cluster.yarn.training import Training, masters, running
@@ -28,7 +28,7 @@ from tony_core.schedulers.yarn.job_credentials import JOB_FILE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly, pytest.mark.timeout(600)]
 
-PLAIN = ("secure", "brief_tokens", "node_kerberos", "log_aggregation")
+PLAIN = ("secure", "short_tokens", "node_kerberos", "log_aggregation")
 PRIVILEGED = (*PLAIN, "proxy_privileges")
 LOGS = "/app-logs/ann/bucket-logs-tfile"
 
@@ -111,7 +111,7 @@ def test_who_localizes_by_ended_tokens(hadoop: GetHadoop, features: tuple[str, .
         "public": start(cluster, resource(cluster, "/tmp/public/file", "PUBLIC")),
         "none": start(cluster, None),
     }
-    ended = time.monotonic() + BRIEF_LIFETIME_S + 5
+    ended = time.monotonic() + TOKEN_LIFETIME_S + 5
     for app in apps.values():
         until(lambda app=app: attempt_processes(app, 1), "the first attempt runs")
     time.sleep(max(0.0, ended - time.monotonic()))
@@ -210,7 +210,7 @@ def test_a_killed_master_after_the_first_tokens_end(
     closed = Long(third, **{"tony.am.resources": write_weights(third)})
     for one in (carried, public, closed):
         one.is_running()
-    time.sleep(BRIEF_LIFETIME_S + 5)
+    time.sleep(TOKEN_LIFETIME_S + 5)
     for one in (carried, public, closed):
         assert one.training.undisturbed()
         assert "the cluster stores no logs of this job" in one.job.output_text
@@ -222,7 +222,7 @@ def test_a_killed_master_after_the_first_tokens_end(
         assert "cannot be replaced" not in one.job.output_text
         assert not logs_are_stored(cluster, one.job.app_id)
     # This one was warned of.
-    after = f"after the first {BRIEF_LIFETIME_S} s"
+    after = f"after the first {TOKEN_LIFETIME_S / 60:g} min"
     assert f"a master that dies {after} cannot be replaced" in closed.job.output_text
     assert "localizes weights by" in closed.job.output_text
     assert closed.job.process.wait(WITHIN) != 0
@@ -238,7 +238,7 @@ def test_the_resource_manager_obtains_tokens_for_the_next_master(
     one = tony_on(cluster)
     long = Long(one, **{"tony.am.resources": write_weights(one)})
     long.is_running()
-    time.sleep(BRIEF_LIFETIME_S + 5)
+    time.sleep(TOKEN_LIFETIME_S + 5)
     forget_file(cluster, WEIGHTS)
     long.is_taken_over(long.kill_master())
     for text in ("cannot be replaced", "stores no logs"):
