@@ -49,8 +49,8 @@ TOKEN_LIFETIME_S = 150
 PROXY_MARGIN_S = 5
 """How long before the end of short tokens a ResourceManager that may act for users gets others."""
 
-BRIEF_RENEW_S = 30
-BRIEF_LIFETIME_S = 40
+BRIEF_RENEW_S = 45
+BRIEF_LIFETIME_S = 60
 
 _HTTP = f"HTTP/_HOST@{REALM}"
 
@@ -327,7 +327,7 @@ def proxy_privileges(plan: Plan) -> None:
 
 @feature("secure")
 def brief_tokens(plan: Plan) -> None:
-    """Delegation tokens are to be renewed within half a minute and end after forty seconds."""
+    """Delegation tokens are to be renewed within 45 seconds and end after a minute."""
     _limit_tokens(plan, BRIEF_RENEW_S, BRIEF_LIFETIME_S)
 
 
