@@ -92,7 +92,7 @@ def test_it_reads_journal_and_history_by_them(
     assert (tmp_path / ".tony-tokens").read_bytes() == content
 
 
-def test_without_others_the_reason_is_given_and_nothing_touched(
+def test_without_others_it_names_the_reason(
     hdfs: FakeHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime(tmp_path, monkeypatch, "sys.exit('the keys are not those of the KDC')")
