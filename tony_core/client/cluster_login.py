@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, Iterable, List, Mapping, Optional
+from typing import Dict, Mapping, Optional
 
-from tony_core.job.layers import SHIP_KEYTAB
-from tony_core.job.problems import Problem, problem_at
 from tony_core.job.spec import Hadoop, Job
 from tony_core.schedulers import open_scheduler
 from tony_core.schedulers.port import Scheduler
@@ -33,20 +31,3 @@ def job_environment(job: Job, env: Optional[Mapping[str, str]]) -> Optional[Mapp
 def open_for_job(job: Job, env: Optional[Mapping[str, str]] = None) -> Scheduler:
     """Open the scheduler that a job names, as the user that it names."""
     return open_scheduler(job.scheduler, job_environment(job, env))
-
-
-def find_service_keytab_problems(job: Job, service: str, keytabs: Iterable[str]) -> List[Problem]:
-    """Why a job may not ship its keytab: it is one of the service that submits the job.
-
-    For adapters, between ``load`` and ``prepare``: who writes a job gets what it ships, and only
-    the adapter knows which keytabs are its service's own. What holds for all clients:
-    ``find_shipping_problems`` in ``schedulers/yarn/client/security.py``.
-    """
-    own = {os.path.realpath(os.path.expanduser(path)) for path in keytabs if path}
-    if not job.hadoop.ship_keytab or os.path.realpath(job.hadoop.keytab or "") not in own:
-        return []
-    message = (
-        f"is true, and {job.hadoop.keytab} is the keytab of {service}, which no job may have: name"
-        " the owner's own, or leave the key out"
-    )
-    return [problem_at(job, SHIP_KEYTAB, message)]

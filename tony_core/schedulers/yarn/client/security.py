@@ -42,8 +42,8 @@ def ships_keytab(job: Job, identity: ClusterIdentity) -> bool:
 def find_shipping_problems(job: Job, identity: ClusterIdentity) -> List[str]:
     """Why a job may not ship its keytab (``tony.kerberos.ship-keytab``), or cannot.
 
-    A keytab is its owner's for good: only the owner's own goes to the owner's own job. What a
-    service adds for the keytabs that are its own: ``client/cluster_login.py``.
+    A keytab is its owner's for good: only the owner's own goes to the owner's own job. Services
+    (Airflow's and Azkaban's adapters) ship none at all.
     """
     if not ships_keytab(job, identity):
         return []
