@@ -56,22 +56,29 @@ class SecureServer:
         self.uids: Dict[str, int] = numbers if self._python else {}
         self.keytab = cluster.keytab_of(GATEWAY)
         self.homes = self._folder / "homes"
+        self.conf = self._folder / "hadoop-conf"
+        try:
+            self.azkaban = self._start(jars, hadoop)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def _start(self, jars: ServerJars, hadoop: Distribution) -> Azkaban:
         self.homes.mkdir()
         self.homes.chmod(0o1777)
-        self.conf = self._folder / "hadoop-conf"
-        shutil.copytree(cluster.conf_dir, self.conf)
+        shutil.copytree(self.cluster.conf_dir, self.conf)
         write_site(self.conf / "mapred-site.xml", {"mapreduce.framework.name": "yarn"})
         classes = self._folder / "classes"
         _compile(classes, jars, hadoop)
-        self.azkaban = Azkaban.up(
+        return Azkaban.up(
             self._folder / "server",
             self._install,
             jars=jars,
-            environment={"KRB5_CONFIG": cluster.environment_of(GATEWAY)["KRB5_CONFIG"]},
+            environment={"KRB5_CONFIG": self.cluster.environment_of(GATEWAY)["KRB5_CONFIG"]},
             users=USERS,
             # As on real sites, Hadoop's own jars and configuration are the server's.
             classpath=[str(self.conf), str(classes), f"{hadoop.lib}/*"],
-            flags=[f"-Djava.security.krb5.conf={cluster.kerberos.krb5_conf}"],
+            flags=[f"-Djava.security.krb5.conf={self.cluster.kerberos.krb5_conf}"],
         )
 
     def _install(self, server: Azkaban) -> None:
