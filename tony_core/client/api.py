@@ -20,7 +20,7 @@ from tony_core.client.cluster_login import job_environment
 from tony_core.client.exit_codes import exit_code_of_state
 from tony_core.client.kill import ALLOWANCE_S, Killed, kill
 from tony_core.client.logs import Line, read_logs
-from tony_core.client.lookup import view_of
+from tony_core.client.lookup import require_view, view_of
 from tony_core.client.submission import Prepared, load, prepare, send
 from tony_core.client.watch import Callbacks, Event, Watch
 from tony_core.job.load import JobArguments
@@ -86,7 +86,9 @@ class Run:
 
     def status(self) -> AppStatus:
         """What the scheduler reports now."""
-        return self._scheduler.status(self.app_id)
+        status = self._scheduler.status(self.app_id)
+        require_view(status)
+        return status
 
     def view(self) -> JobView:
         """Everything known of the job now."""

@@ -27,7 +27,13 @@ import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.client.errors import UsageError
-from tony_core.client.lookup import await_end, explain_unknown, final_view, view_of
+from tony_core.client.lookup import (
+    await_end,
+    explain_unknown,
+    final_view,
+    require_view,
+    view_of,
+)
 from tony_core.client.page_reader import PollInterval
 from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError
 from tony_core.view import MASTER, JobView, LogPart, TaskView
@@ -325,6 +331,7 @@ def read_logs(
         scheduler, app_id, tasks=tasks, stream=stream, session=session, tail=tail
     )
     status = scheduler.status(app_id)
+    require_view(status)
     if not follow or status.state.ended:
         view = view_of(scheduler, status, history=history)
         reader.update(view)

@@ -121,6 +121,24 @@ def test_data_that_only_begin_so(content: bytes, tmp_path: Path) -> None:
     assert find_kind(str(path)) == ""
 
 
+@pytest.mark.parametrize("content", [KEYTAB, cache(4, CREDENTIALS)])
+def test_damage_behind_the_first_entry_hides_nothing(content: bytes, tmp_path: Path) -> None:
+    """Kerberos' library uses such a file, too."""
+    path = tmp_path / "data"
+    path.write_bytes(content + b"\0\0\1")
+    assert find_kind(str(path))
+
+
+def test_the_logins_own_file_is_known_at_any_size(held: Path, src: Path) -> None:
+    """A ticket cache grows with each service."""
+    held.write_bytes(KEYTAB.ljust(LARGEST + 9, b"\0"))
+    login_files = LoginFiles([str(held)])
+    for way in (link, hard_link, copy):
+        other = src / way.__name__
+        way(held, other)
+        assert REFUSED in login_files.find_problem(str(other), Stamp.of(os.stat(other)))
+
+
 def test_a_large_file_is_not_read(tmp_path: Path, src: Path) -> None:
     large = src / "large"
     large.write_bytes(KEYTAB.ljust(LARGEST + 1, b"\0"))

@@ -90,6 +90,10 @@ def saves_one(saving: Saving) -> bool:
     return bool(saving.lines()["worker-0"])
 
 
+def steps_of(saving: Saving, session: str) -> List[int]:
+    return [int(line[2]) for line in saving.lines()["worker-0"] if line[0] == session]
+
+
 def grows(saving: Saving) -> Callable[[], bool]:
     before = len(saving.lines()["worker-0"])
     return lambda: len(saving.lines()["worker-0"]) > before + 3
@@ -127,8 +131,11 @@ class JavaJob:
 def test_with_a_keytab_a_job_goes_on_and_without_one_it_ends_with_its_reason(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:
+    """The long job's master is killed after its first tokens' end; it carries its code. Another
+    job's programs read their tokens once, and start anew."""
     cluster = hadoop("secure", "brief_tokens", "node_kerberos")
     long = Saving(tony_on(cluster), **with_keytab(cluster))
+    once = Saving(tony_on(cluster), **with_keytab(cluster, **{"tony.kerberos.refresh": "restart"}))
     short = Saving(tony_on(cluster), **{"tony.worker.instances": 1})
     short.job.until(lambda: "can run until" in short.job.output_text, "how long it can live")
     assert "its tokens end then" in short.job.output_text
@@ -145,8 +152,17 @@ def test_with_a_keytab_a_job_goes_on_and_without_one_it_ends_with_its_reason(
     assert ends - time.time() <= BRIEF_LIFETIME_S
     long.job.until(lambda: time.time() > ends + 1, "the first tokens' end")
     long.job.until(grows(long), "it saves by others")
-    long.tell("over")
-    long.job.ends(0)
+    (first,) = masters(long.job.app_id)
+    os.kill(first, signal.SIGKILL)
+    long.job.until(lambda: masters(long.job.app_id) not in ([], [first]), "the next master")
+    long.job.until(grows(long), "it saves on")
+    once.job.until(lambda: steps_of(once, "1"), "its next session")
+    assert steps_of(once, "1")[0] == steps_of(once, "0")[-1] + 1, "it goes on from its checkpoint"
+    assert long.job.tony.json("status", long.job.app_id)["attempt"] == 2
+    for saving in (long, once):
+        saving.tell("over")
+        saving.job.ends(0)
+        assert "root-cause" not in {event["kind"] for event in saving.job.events()}
     assert is_undisturbed(long), long.job.events()
     until(tony_on(cluster).nothing_runs, "no process is left")
 

@@ -12,18 +12,19 @@ import os
 from typing import Callable, Dict, Iterable, NamedTuple, Tuple
 
 from tony_core.bundle.digests import Stamp
-from tony_core.hadoop.kerberos.keytab import NoKeytab, read_principals
-from tony_core.hadoop.kerberos.ticket_cache import NoCache, parse_cache
+from tony_core.hadoop.kerberos.keytab import holds_keys
+from tony_core.hadoop.kerberos.ticket_cache import holds_tickets
 
 LARGEST = 1 << 20
-"""A file of more bytes is neither a keytab nor a ticket cache."""
+"""A file of more bytes is looked at no further, unless it is the login's own: that is data."""
 
-_KINDS: Dict[bytes, Tuple[str, Callable[[bytes], object]]] = {
-    b"\x05\x02": ("a keytab", read_principals),
-    b"\x05\x03": ("a ticket cache", parse_cache),
-    b"\x05\x04": ("a ticket cache", parse_cache),
+_KINDS: Dict[bytes, Tuple[str, Callable[[bytes], bool]]] = {
+    b"\x05\x02": ("a keytab", holds_keys),
+    b"\x05\x03": ("a ticket cache", holds_tickets),
+    b"\x05\x04": ("a ticket cache", holds_tickets),
 }
-"""By its first two bytes, what a file may be, and how it is read if it is that."""
+"""By its first two bytes, what a file may be, and whether it is: damage behind the first entry
+does not keep Kerberos' library from using that."""
 
 
 class _Held(NamedTuple):
@@ -45,8 +46,6 @@ class LoginFiles:
 
     def find_problem(self, path: str, stamp: Stamp) -> str:
         """Why a job cannot take a file along; empty if it can. OSError if it cannot be read."""
-        if stamp.size > LARGEST or not (self._held or self._refuse_all):
-            return ""
         identity = (stamp.device, stamp.inode)
         for held in self._held:
             is_same = identity == (held.stamp.device, held.stamp.inode)
@@ -55,7 +54,7 @@ class LoginFiles:
                     f"is {held.path}, by which this client logs in, and its content never leaves"
                     " this machine: remove it from the job's files"
                 )
-        found = find_kind(path) if self._refuse_all else ""
+        found = find_kind(path) if self._refuse_all and stamp.size <= LARGEST else ""
         if found:
             return (
                 f"is {found} of this machine, which a job cannot take along from here: store one"
@@ -80,8 +79,5 @@ def find_kind(path: str) -> str:
         beginning = file.read(2)
         if beginning not in _KINDS:
             return ""
-        kind, read = _KINDS[beginning]
-        try:
-            return kind if read(beginning + file.read(LARGEST)) else ""
-        except (NoKeytab, NoCache):
-            return ""
+        kind, holds = _KINDS[beginning]
+        return kind if holds(beginning + file.read(LARGEST)) else ""

@@ -22,6 +22,14 @@ def read_principals(data: bytes) -> List[str]:
     return list(dict.fromkeys(principal for principal, _ in _read_entries(data)))
 
 
+def holds_keys(data: bytes) -> bool:
+    """Whether it is a keytab with at least one entry; what follows that may be damaged."""
+    try:
+        return next(_read_entries(data), None) is not None
+    except NoKeytab:
+        return False
+
+
 def select_keys(data: bytes, principal: str) -> bytes:
     """A keytab with the keys of one principal; empty if there are none. Raises NoKeytab."""
     chosen = [entry for owner, entry in _read_entries(data) if owner == principal]

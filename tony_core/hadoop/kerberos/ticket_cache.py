@@ -111,13 +111,9 @@ def _current(folder: str) -> Iterator[str]:
 
 def parse_cache(data: bytes) -> TicketCache:
     """The content of a cache file; raises :class:`NoCache`."""
-    if data[:2] not in _VERSIONS:
-        raise NoCache("it is not a ticket cache")
     reader = _Reader(data, 2)
     try:
-        if data[1] == 4:
-            reader.skip(reader.number(">H"))
-        owner = reader.principal()
+        owner = _read_owner(reader, data)
         tickets: List[Ticket] = []
         while reader.more:
             ticket = reader.ticket()
@@ -126,6 +122,25 @@ def parse_cache(data: bytes) -> TicketCache:
     except (struct.error, UnicodeDecodeError):
         raise NoCache("it is a damaged ticket cache") from None
     return TicketCache(owner, tuple(tickets))
+
+
+def holds_tickets(data: bytes) -> bool:
+    """Whether it is a ticket cache with at least one entry; what follows that may be damaged."""
+    reader = _Reader(data, 2)
+    try:
+        _read_owner(reader, data)
+        reader.ticket()
+    except (NoCache, struct.error, UnicodeDecodeError):
+        return False
+    return True
+
+
+def _read_owner(reader: _Reader, data: bytes) -> str:
+    if data[:2] not in _VERSIONS:
+        raise NoCache("it is not a ticket cache")
+    if data[1] == 4:
+        reader.skip(reader.number(">H"))
+    return reader.principal()
 
 
 class _Reader:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 import tarfile
+import zipfile
+import zlib
 from pathlib import Path
 from typing import BinaryIO, Dict, Iterator, NamedTuple, Optional
 
@@ -27,17 +30,22 @@ from tony_core.hadoop.tokens import HDFS_DELEGATION, Token
 from tony_core.hadoop.yarn.launch import PRIVATE, PUBLIC, LocalFile
 from tony_core.job.spec import Hadoop
 from tony_core.schedulers.yarn.client import next_master, submission
+from tony_core.schedulers.yarn.client.carried_runtime import (
+    MARK,
+    SECRET,
+    PackedRuntimes,
+    pack_runtime,
+)
 from tony_core.schedulers.yarn.client.next_master import (
     MOST_CARRIED,
     PRIVILEGES,
-    SECRET,
     MasterStart,
     find_warnings,
-    pack_runtime,
     plan_start,
 )
 from tony_core.schedulers.yarn.client.resource_manager import RpcResourceManager
 from tony_core.schedulers.yarn.client.scheduler import YarnScheduler
+from tony_core.schedulers.yarn.client.submitter import PlannedSubmission
 from tony_core.schedulers.yarn.job_credentials import JOB, JOB_FILE, LARGEST, MasterCredentials
 
 KB = 1024
@@ -128,6 +136,14 @@ def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def foreign_code() -> bytes:
+    """A runtime that another wrote."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as target:
+        target.writestr("__main__.py", "raise SystemExit('foreign code')")
+    return MARK + zlib.compress(packed.getvalue(), 9)
+
+
 class TestPacking:
     def test_it_fits_and_leaves_room_for_a_large_job(self, staged: Path) -> None:
         packed = pack_runtime(LocalFileSystem(), str(staged))
@@ -136,7 +152,7 @@ class TestPacking:
 
     def test_its_size_is_estimated_before_it_is_staged(self, staged: Path) -> None:
         described, _ = runtimes.describe(None, (Python.running(),))
-        packed = next_master.PackedRuntimes(lambda location: LocalFileSystem())
+        packed = PackedRuntimes(lambda location: LocalFileSystem())
         there = RUNTIME._replace(uri=str(staged))
         exact = packed.size((there,))
         estimate = packed.size((RUNTIME._replace(size=described.size, mtime_ms=0),))
@@ -147,13 +163,20 @@ class TestPacking:
         (tmp_path / "runtime.zip").write_bytes(b"PK\3\4 and so on")
         assert pack_runtime(LocalFileSystem(), str(tmp_path / "runtime.zip")) is None
 
-    def test_the_masters_command_unpacks_and_runs_it(self, staged: Path, tmp_path: Path) -> None:
-        """As the node does: the command in a script, the credentials in a file."""
+    @pytest.mark.parametrize("version", [0, 1])
+    def test_the_masters_command_unpacks_and_runs_it(
+        self, version: int, staged: Path, tmp_path: Path
+    ) -> None:
+        """As the node does: the command in a script, the credentials in a file.
+
+        Another NameNode's token looks like code, too.
+        """
         packed = pack_runtime(LocalFileSystem(), str(staged))
         assert packed is not None
-        token = Token(b"id", b"password", HDFS_DELEGATION, "10.0.0.1:8020")
+        token = Token(b"id" + foreign_code(), b"password", HDFS_DELEGATION, "10.0.0.1:8020")
         secrets = {"tony.job": os.urandom(2000), SECRET: packed, "z": os.urandom(2000)}
-        Credentials({"t": token}, secrets).write(str(tmp_path / "container_tokens"))
+        held = Credentials({"t": token}, secrets)
+        (tmp_path / "container_tokens").write_bytes(held.encode(version))
         one = job(hadoop=Hadoop(ship_keytab=True))
         one = one.replace(runtime=one.runtime._replace(python=sys.executable))
         command = submission.carried_master_command(one).replace("<LOG_DIR>", str(tmp_path))
@@ -205,8 +228,8 @@ def client(tmp_path: Path, staged: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     scheduler._identity = ClusterIdentity("ada", login=ScriptedLogin())
     rm = Rm()
     scheduler._rm = RpcResourceManager(rm, scheduler._conf, "ada")
-    monkeypatch.setattr(scheduler, "_name_services", lambda *about: ())
-    monkeypatch.setattr(scheduler, "_keytab_secrets", lambda *about: {})
+    monkeypatch.setattr(PlannedSubmission, "_services", ())
+    monkeypatch.setattr(PlannedSubmission, "_keytab_secrets", lambda plan: {})
     monkeypatch.setattr(scheduler, "_connect_for", lambda about: scheduler._connect())
     registry.register("hdfs", lambda: hdfs)
     yield Client(scheduler, rm, hdfs)
@@ -233,7 +256,7 @@ class TestSubmissions:
         assert list(sent.local_resources) == []
         secrets = Credentials.decode(sent.tokens).secrets
         assert sorted(secrets) == [JOB, SECRET, "tony.secret"]
-        assert secrets[SECRET].startswith(next_master.MARK)
+        assert secrets[SECRET].startswith(MARK)
         # Executors localize it: they start with the tokens that the master has by then.
         carried = MasterCredentials.decode(secrets[JOB])
         assert [one["uri"] for one in carried.artifacts] == [OURS.uri]

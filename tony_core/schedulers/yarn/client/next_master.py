@@ -10,7 +10,7 @@ with them. Three things do not need the job's tokens:
 
 - a PUBLIC file, which the node fetches as itself (a runtime that ``tony runtime publish`` wrote);
 - the credentials themselves. So the runtime of such a job travels there, as the job does, and
-  :data:`UNPACK` is the first program of the master's container;
+  ``carried_runtime.UNPACK`` is the first program of the master's container;
 - every file, where the ResourceManager obtains tokens of the user by itself (:data:`PRIVILEGES`):
   nodes then use those instead of the job's, to store logs, too.
 
@@ -34,24 +34,12 @@ ZooKeeper, of 1 MiB at most (yarn.resourcemanager.zk-max-znode-size.bytes), unti
 
 from __future__ import annotations
 
-import io
-import tarfile
-import zipfile
-import zlib
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import List, Mapping, NamedTuple, Optional, Tuple
 
-from tony_core.files.artifact import Artifact, Use, find
-from tony_core.files.location import base_name, masked
-from tony_core.files.port import FileSystem
+from tony_core.files.location import base_name
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.launch import PUBLIC, LocalFile
-from tony_core.schedulers.port import SchedulerError
 from tony_core.schedulers.yarn.job_credentials import JOB_FILE, LARGEST
-
-SECRET = "tony.runtime"  # noqa: S105 (its name)
-"""The runtime in a master's credentials: :data:`MARK`, then a zip compressed as a whole."""
-
-MARK = b"--tony-runtime-of-a-master--"
 
 MOST_CARRIED = 900 << 10
 """Of runtime and job together: the rest of 1 MiB is for tokens, keytab and the request."""
@@ -60,18 +48,6 @@ PRIVILEGES = "yarn.resourcemanager.proxy-user-privileges.enabled"
 MAX_LIFETIME = "dfs.namenode.delegation.token.max-lifetime"
 _AGGREGATION = "yarn.log-aggregation-enable"
 _WEEK_MS = 7 * 86400 * 1000
-_PACKS_TO = 0.29  # of the size of its sources: a little more than it is
-
-UNPACK = (
-    "import io,os,sys,zipfile,zlib;"
-    'd=open(os.environ["HADOOP_TOKEN_FILE_LOCATION"],"rb").read();'
-    f'd=zlib.decompressobj().decompress(d[d.index(b"{MARK.decode()}")+{len(MARK)}:]);'
-    "zipfile.ZipFile(io.BytesIO(d)).extractall(sys.argv[1]);"
-    'os.execv(sys.executable,[sys.executable,"-I","-S"]+sys.argv[1:])'
-)
-"""Unpacks the runtime out of the container's credentials into the folder that its first argument
-names, and starts it with all arguments. It needs no reader of credentials: the runtime's end is
-that of its compression."""
 
 
 class MasterStart(NamedTuple):
@@ -155,57 +131,3 @@ def _first_tokens(conf: SiteConfiguration) -> str:
 def _where(conf: SiteConfiguration) -> str:
     named = [name for name in conf.files if base_name(name) == "yarn-site.xml"]
     return named[0] if named else "this machine's configuration"
-
-
-class PackedRuntimes:
-    """The runtimes of a client's jobs as credentials carry them; each is read once.
-
-    :param open_files: the file system of a location.
-    """
-
-    def __init__(self, open_files: Callable[[str], FileSystem]) -> None:
-        self._open_files = open_files
-        self._packed: Dict[str, Optional[bytes]] = {}  # by location
-
-    def size(self, artifacts: Sequence[Artifact]) -> Optional[int]:
-        """The packed size of a job's runtime, at most; None if it cannot be packed."""
-        runtime = find(tuple(artifacts), Use.RUNTIME)
-        if runtime is not None and not runtime.mtime_ms:  # it is not staged yet
-            return int(runtime.size * _PACKS_TO)
-        packed = self._pack(runtime)
-        return None if packed is None else len(packed)
-
-    def secrets(self, artifacts: Sequence[Artifact], start: MasterStart) -> Dict[str, bytes]:
-        """The secret of the master's credentials with the runtime, if it travels there."""
-        runtime = find(tuple(artifacts), Use.RUNTIME) if start.carries_runtime else None
-        packed = self._pack(runtime)
-        return {} if packed is None else {SECRET: packed}
-
-    def _pack(self, runtime: Optional[Artifact]) -> Optional[bytes]:
-        if runtime is None:
-            return None
-        location = runtime.uri
-        if location not in self._packed:
-            try:
-                self._packed[location] = pack_runtime(self._open_files(location), location)
-            except OSError as error:
-                raise SchedulerError(f"{masked(location)} cannot be read: {error}") from error
-        return self._packed[location]
-
-
-def pack_runtime(files: FileSystem, location: str) -> Optional[bytes]:
-    """A staged runtime as it travels in credentials, without bytecode; None for other archives."""
-    packed = io.BytesIO()
-    try:
-        with (
-            tarfile.open(fileobj=io.BytesIO(files.get(location))) as source,
-            zipfile.ZipFile(packed, "w") as target,
-        ):
-            for member in source:
-                data = source.extractfile(member) if member.isfile() else None
-                if data is not None and not member.name.endswith(".pyc"):
-                    # A time of its own would make other bytes of the same code.
-                    target.writestr(zipfile.ZipInfo(member.name), data.read())
-    except tarfile.TarError:
-        return None
-    return MARK + zlib.compress(packed.getvalue(), 9)

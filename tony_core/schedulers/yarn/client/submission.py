@@ -30,7 +30,7 @@ from tony_core.job.xmlfile import job_to_xml
 from tony_core.schedulers.port import SchedulerError
 from tony_core.schedulers.yarn import job_credentials, launch_script, refusals
 from tony_core.schedulers.yarn.application_state import TAG, TYPE
-from tony_core.schedulers.yarn.client import next_master
+from tony_core.schedulers.yarn.client import carried_runtime
 from tony_core.schedulers.yarn.client.next_master import MasterStart
 from tony_core.schedulers.yarn.job_credentials import MasterCredentials
 from tony_core.schedulers.yarn.local_resources import (
@@ -254,7 +254,7 @@ def master_command(job: Job, verb: Sequence[str] = _MASTER) -> str:
 
 def carried_master_command(job: Job) -> str:
     """The command of a master's container whose runtime travels in its credentials."""
-    words = [job.runtime.python, "-I", "-S", "-c", next_master.UNPACK, *_start_words(_MASTER)]
+    words = [job.runtime.python, "-I", "-S", "-c", carried_runtime.UNPACK, *_start_words(_MASTER)]
     return launch_script.container_command(words, "stdout", "stderr")
 
 
@@ -345,7 +345,7 @@ def describe_credentials(
     packed, file = job_credentials.master_secrets(b"", credentials, start.largest_job)
     names = [f"{job_credentials.SECRET} (32 bytes)"]
     if start.carries_runtime:
-        names.append(f"{next_master.SECRET} (TonY's own code)")
+        names.append(f"{carried_runtime.SECRET} (TonY's own code)")
     names += [f"{name} ({len(data)} bytes)" for name, data in packed.items() if data]
     names += tokens
     if file is not None:

@@ -3,7 +3,7 @@
 :class:`PlannedSubmission` gathers what the modules beside it decide: the request
 (``submission``), how a next master starts (``next_master``), the tokens (``delegation_tokens``)
 and the keytab (``security``). A dry run prints the plan, a submit sends it. A submit imports this
-module; no other verb does.
+module, and what only secure clusters need where it is used; no other verb does.
 """
 
 from __future__ import annotations
@@ -23,13 +23,9 @@ from tony_core.hadoop.tokens import Token
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import LifetimeLimit, SchedulerError
 from tony_core.schedulers.yarn import home, job_credentials, refusals
-from tony_core.schedulers.yarn.client import (
-    delegation_tokens,
-    next_master,
-    security,
-    submission,
-)
-from tony_core.schedulers.yarn.client.next_master import MasterStart, PackedRuntimes
+from tony_core.schedulers.yarn.client import next_master, security, submission
+from tony_core.schedulers.yarn.client.carried_runtime import PackedRuntimes
+from tony_core.schedulers.yarn.client.next_master import MasterStart
 from tony_core.schedulers.yarn.client.resource_manager import ResourceManager
 from tony_core.schedulers.yarn.client.submission import AppRequest
 from tony_core.schedulers.yarn.job_credentials import MasterCredentials
@@ -99,7 +95,8 @@ class PlannedSubmission:
                 secret, self._credentials, self._start.largest_job
             )
             secrets.update(request.secrets())
-            secrets.update(self._runtimes.secrets(self._artifacts, self._start))
+            if self._start.carries_runtime:
+                secrets.update(self._runtimes.secrets(self._artifacts))
             if file is not None:
                 request = submission.upload_job_file(request, self._root, file)
             opened = connect()
@@ -118,15 +115,20 @@ class PlannedSubmission:
             if isinstance(error, OSError):
                 raise SchedulerError(f"{self._root} cannot be written: {error}") from error
             raise
-        self.lifetime_limit = delegation_tokens.find_lifetime_limit(
-            self._job, self._identity, tokens.values(), time.time()
-        )
+        if tokens:
+            from tony_core.schedulers.yarn.client.delegation_tokens import find_lifetime_limit
+
+            self.lifetime_limit = find_lifetime_limit(
+                self._job, self._identity, tokens.values(), time.time()
+            )
 
     def obtain_tokens(self, rm: ResourceManager) -> Mapping[str, Token]:
         """The tokens for the job's containers, by their names; none on an open cluster."""
         if not self._services:
             return {}
-        return delegation_tokens.job_tokens(self._conf, self._identity, rm, self._services)
+        from tony_core.schedulers.yarn.client.delegation_tokens import job_tokens
+
+        return job_tokens(self._conf, self._identity, rm, self._services)
 
     # ------------------------------------------------------------------ its parts
 
@@ -177,11 +179,11 @@ class PlannedSubmission:
         """The file systems for which the job needs tokens; none on an open cluster."""
         if not self._identity.is_secure:
             return ()
+        from tony_core.schedulers.yarn.client.delegation_tokens import job_name_services
+
         places = (self._root, self._job.history.location or self._root, self._home)
         try:
-            return delegation_tokens.job_name_services(
-                self._conf, self._job, places, self._artifacts
-            )
+            return job_name_services(self._conf, self._job, places, self._artifacts)
         except ConfigurationError as error:
             raise SchedulerError(str(error)) from None
 
@@ -189,11 +191,13 @@ class PlannedSubmission:
         """Tokens and keys in its credentials, for a dry run."""
         if not self._services:
             return []
+        from tony_core.schedulers.yarn.client.delegation_tokens import planned_tokens
+
         login, shipped = self._identity.login, []
         if login is not None and security.ships_keytab(self._job, self._identity):
             shipped = [f"{job_credentials.KEYTAB} (the keys of {login.principal})"]
         try:
-            return [*delegation_tokens.planned_tokens(self._conf, self._services), *shipped]
+            return [*planned_tokens(self._conf, self._services), *shipped]
         except ConfigurationError as error:
             raise SchedulerError(str(error)) from None
 
@@ -202,8 +206,10 @@ class PlannedSubmission:
         login = self._identity.login
         if login is None or not security.ships_keytab(self._job, self._identity):
             return {}
+        from tony_core.schedulers.yarn.client.delegation_tokens import service_location
+
         keys = security.read_shipped_keys(self._job, self._identity)
-        places = tuple(map(delegation_tokens.service_location, self._services))
+        places = tuple(map(service_location, self._services))
         shipped = job_credentials.ShippedKeytab(login.principal, keys, places)
         return {job_credentials.KEYTAB: shipped.encode()}
 
