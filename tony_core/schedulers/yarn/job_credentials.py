@@ -11,7 +11,7 @@ container's user may read. They hold tokens of Hadoop and *secrets* (bytes by na
 ``tony.keytab``           for the master of a job that ships its keytab: keys of its owner
                           (:class:`ShippedKeytab`)
 ``tony.runtime``          for the same: TonY's own code, which its next master needs no token for
-                          (``client/next_master.py``)
+                          (``client/next_master.py`` writes it)
 ``tony.start``            environment, command and links of the container (``node/start.py``)
 ========================  ===========================================================
 
