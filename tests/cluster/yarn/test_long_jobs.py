@@ -157,7 +157,8 @@ def test_with_a_keytab_a_job_goes_on_and_without_one_it_ends_with_its_reason(
     long.job.until(lambda: masters(long.job.app_id) not in ([], [first]), "the next master")
     long.job.until(grows(long), "it saves on")
     once.job.until(lambda: steps_of(once, "1"), "its next session")
-    assert steps_of(once, "1")[0] == steps_of(once, "0")[-1] + 1, "it goes on from its checkpoint"
+    # From its checkpoint; the last one may have been saved and not written down.
+    assert 1 <= steps_of(once, "1")[0] - steps_of(once, "0")[-1] <= 2
     assert long.job.tony.json("status", long.job.app_id)["attempt"] == 2
     for saving in (long, once):
         saving.tell("over")
