@@ -159,7 +159,8 @@ def test_with_a_keytab_a_job_goes_on_and_without_one_it_ends_with_its_reason(
     once.job.until(lambda: steps_of(once, "1"), "its next session")
     # From its checkpoint; the last one may have been saved and not written down.
     assert 1 <= steps_of(once, "1")[0] - steps_of(once, "0")[-1] <= 2
-    assert long.job.tony.json("status", long.job.app_id)["attempt"] == 2
+    tony, app_id = long.job.tony, long.job.app_id
+    long.job.until(lambda: tony.json("status", app_id)["attempt"] == 2, "the next master's page")
     for saving in (long, once):
         saving.tell("over")
         saving.job.ends(0)
