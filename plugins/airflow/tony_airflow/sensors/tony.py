@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator
 
-from tony_airflow.parsing import check_seconds, check_user, is_deferrable
+from tony_airflow.parsing import (
+    Argument,
+    GivenUser,
+    check_seconds,
+    check_user,
+    is_deferrable,
+)
 
 if TYPE_CHECKING:
     from tony_airflow.sensors.waiting import SensorWait
@@ -72,7 +78,7 @@ class TonySensor(BaseSensorOperator):
         below: Union[float, str, None] = None,
         tony_conn_id: str = "tony_default",
         scheduler: Optional[str] = None,
-        proxy_user: Optional[str] = None,
+        proxy_user: GivenUser = Argument.NOT_GIVEN,
         run_as_owner: bool = False,
         poke_interval: Union[timedelta, float] = 10.0,
         deferrable: Optional[bool] = None,
@@ -91,7 +97,7 @@ class TonySensor(BaseSensorOperator):
         self.tony_conn_id = tony_conn_id
         self.scheduler = scheduler
         self.names_proxy_user = check_user(proxy_user, run_as_owner)
-        self.proxy_user = proxy_user
+        self.proxy_user = None if proxy_user is Argument.NOT_GIVEN else proxy_user
         self.run_as_owner = run_as_owner
         self.deferrable = is_deferrable(deferrable)
         self.unreachable_timeout = check_seconds("unreachable_timeout", unreachable_timeout)
