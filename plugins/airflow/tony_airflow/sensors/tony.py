@@ -32,6 +32,8 @@ class TonySensor(BaseSensorOperator):
     :param application_id: which application; or
     :param tag: the newest that carries this tag; or
     :param name: the newest with this name. The sensor waits for one that does not exist yet.
+    :param user: with a tag or name: whose job it has to be, since any user can give one any name.
+        By default the user for whom the sensor acts; ``"*"`` for any user's.
     :param submitted_after: with a tag or name: only those submitted after this time (a datetime, or
         text like Airflow's ``{{ ts }}``), so that an earlier run's job does not count.
     :param state: one or several of SUBMITTED, ACCEPTED, RUNNING, SUCCEEDED, FAILED, KILLED,
@@ -54,6 +56,7 @@ class TonySensor(BaseSensorOperator):
         "application_id",
         "tag",
         "name",
+        "user",
         "submitted_after",
         "state",
         "metric",
@@ -71,6 +74,7 @@ class TonySensor(BaseSensorOperator):
         application_id: Optional[str] = None,
         tag: Optional[str] = None,
         name: Optional[str] = None,
+        user: Optional[str] = None,
         submitted_after: Union[datetime, str, None] = None,
         state: Union[str, Sequence[str]] = "SUCCEEDED",
         metric: Optional[str] = None,
@@ -89,6 +93,7 @@ class TonySensor(BaseSensorOperator):
         self.application_id = application_id
         self.tag = tag
         self.name = name
+        self.user = user
         self.submitted_after = submitted_after
         self.state = state
         self.metric = metric
