@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any, Dict, Optional
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+from airflow.providers.common.compat.sdk import DAG, AirflowException, AirflowFailException
+from airflow.serialization.serialized_objects import DagSerialization
 
 from tests.hadoop.kerberos.test_files import CREDENTIALS, KEYTAB, cache
 from tests.tony_airflow.conftest import Connect
@@ -17,6 +18,7 @@ from tests.tony_airflow.tasks import ONE_WORKER, Instance, operator
 from tests.tony_airflow.test_connection import site, wrong
 from tony_airflow import errors, logins
 from tony_airflow.connection import Site
+from tony_airflow.decorators.tony import tony_task
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.logins import SiteError, find_ticket_cache, requested_user
 from tony_airflow.operators.submission import open_hook
@@ -80,6 +82,10 @@ class TestTheConnection:
         assert message in wrong({"scheduler": "yarn", **extra})
 
 
+def train(day: str = "today") -> str:
+    return day
+
+
 def task(**arguments: Any) -> TonyOperator:
     return TonyOperator(task_id="train", executes="true", **arguments)
 
@@ -101,6 +107,65 @@ class TestWhomATaskAsksFor:
         """Else the job would run as the service."""
         one = task(proxy_user="{{ params.user }}")
         one.proxy_user = rendered
+        with pytest.raises(SiteError, match="the task's proxy_user is"):
+            requested_user(one)
+
+    @pytest.mark.parametrize("kind", [TonyOperator, TonySensor])
+    @pytest.mark.parametrize("given", [None, ""])
+    def test_an_argument_that_is_given_has_to_name_a_user(self, kind: Any, given: Any) -> None:
+        with pytest.raises(SiteError, match="the task's proxy_user is"):
+            requested_user(kind(task_id="a", proxy_user=given))
+        with pytest.raises(ValueError, match="both name the user"):
+            kind(task_id="a", proxy_user=given, run_as_owner=True)
+
+    @pytest.mark.parametrize("kind", [TonyOperator, TonySensor])
+    @pytest.mark.parametrize("by_kwargs", [False, True])
+    def test_each_of_a_mapped_task_has_to_name_a_user(self, kind: Any, by_kwargs: bool) -> None:
+        """``None`` from an upstream task, say: as a worker makes the operator of a map index."""
+        users = ["ann", None, "", "bob"]
+        with DAG("dag", schedule=None) as dag:
+            for name, more in (("users", {}), ("none", {"scheduler": "local"})):
+                partial = kind.partial(task_id=name, **more)
+                if name == "none":
+                    partial.expand(**{"executes" if kind is TonyOperator else "name": ["a", "b"]})
+                elif by_kwargs:
+                    partial.expand_kwargs([{"proxy_user": user} for user in users])
+                else:
+                    partial.expand(proxy_user=users)
+        # What the scheduler keeps of the DAG; a worker parses the file itself.
+        assert set(DagSerialization.from_dict(DagSerialization.to_dict(dag)).task_dict) == {
+            "users",
+            "none",
+        }
+
+        def asked(task_id: str, map_index: int) -> Any:
+            context: Any = {"ti": SimpleNamespace(map_index=map_index), "params": {}}
+            mapped: Any = dag.task_dict[task_id]
+            found, _ = mapped._expand_mapped_kwargs(context)
+            return requested_user(mapped.unmap(found))
+
+        assert [asked("users", 0), asked("users", 3), asked("none", 1)] == ["ann", "bob", None]
+        for map_index in (1, 2):
+            with pytest.raises(SiteError, match="the task's proxy_user is"):
+                asked("users", map_index)
+
+    @pytest.mark.parametrize("how", ["given", "overridden", "mapped"])
+    def test_a_decorated_function_that_names_no_user(self, how: str) -> None:
+        with DAG("dag", schedule=None) as dag:
+            decorated = tony_task(train, scheduler="yarn")
+            decorated().operator.task_id  # noqa: B018
+            if how == "given":
+                tony_task(train, proxy_user=None, task_id="users")()
+            elif how == "overridden":
+                decorated.override(proxy_user=None, task_id="users")()
+            else:
+                tony_task(train, proxy_user=None, task_id="users").expand(day=["monday"])
+        assert set(DagSerialization.to_dict(dag)["dag"]) > {"tasks"}
+        context: Any = {"ti": SimpleNamespace(map_index=0), "params": {}}
+        one: Any = dag.task_dict["users"]
+        if how == "mapped":
+            one = one.unmap(one._expand_mapped_kwargs(context)[0])
+        assert requested_user(dag.task_dict["train"]) is None
         with pytest.raises(SiteError, match="the task's proxy_user is"):
             requested_user(one)
 

@@ -113,7 +113,7 @@ def find_ticket_cache(env: Mapping[str, str]) -> str:
 def requested_user(task: Any) -> Optional[str]:
     """The user for whom a task's arguments ask; None if they leave that to the connection.
 
-    A template that gives nothing is refused: the job would run as the service.
+    An argument that gives nothing is refused: the job would run as the service.
     """
     if task.run_as_owner:
         return _owner_of(task)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from datetime import timedelta
-from typing import Any, List, Mapping, Optional, Tuple
+from enum import Enum
+from typing import Any, List, Mapping, Optional, Tuple, Union
 
 from airflow.providers.common.compat.sdk import conf
 
@@ -36,6 +37,15 @@ JOB_ARGUMENTS = (
 """The operator's arguments that describe its job; all are templates."""
 
 
+class Argument(Enum):
+    """The default of an argument for which ``None`` is a value, and not the same as no argument."""
+
+    NOT_GIVEN = "not given"
+
+
+GivenUser = Union[str, None, Argument]
+
+
 def seconds_of(value: object) -> float:
     """A ``timedelta`` or a number as seconds; ValueError for anything else, and for 0 or less."""
     if isinstance(value, timedelta):
@@ -58,13 +68,17 @@ def check_optional_seconds(name: str, value: object) -> Optional[float]:
     return None if value is None else check_seconds(name, value)
 
 
-def check_user(proxy_user: object, run_as_owner: object) -> bool:
-    """Whether the arguments name a user, who may be a template; ValueError if they name two."""
+def check_user(proxy_user: GivenUser, run_as_owner: object) -> bool:
+    """Whether the arguments name a user, who may be a template; ValueError if they name two.
+
+    ``None`` counts as named, and is refused by the run: an upstream task may have given it.
+    """
     if not isinstance(run_as_owner, bool):
         raise ValueError(f"run_as_owner: {run_as_owner!r} is neither True nor False")
-    if run_as_owner and proxy_user is not None:
+    is_given = proxy_user is not Argument.NOT_GIVEN
+    if run_as_owner and is_given:
         raise ValueError("proxy_user and run_as_owner both name the user: give one of them")
-    return proxy_user is not None
+    return is_given
 
 
 def is_deferrable(argument: Optional[bool]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Dict, Sequence
 
 import pytest
 
-from tony_core.client.workflow.condition import MISSED, REACHED, WAITING, Condition
+from tony_core.client.workflow.condition import ANY_USER, MISSED, REACHED, WAITING, Condition
 
 
 def job(state: str, app_id: str = "app_1", **more: Any) -> Any:
@@ -75,6 +75,37 @@ def test_which_application() -> None:
     assert Condition(name="train", submitted_after=250.0).search(known) is None
     assert Condition(application_id="app_1").search(known) is old
     assert "a job of the name x does not exist yet" in Condition(name="x").check(None, {}).text
+
+
+def test_whose_application() -> None:
+    """Any user can give a job any name and tag."""
+    mine, bobs = (
+        job("RUNNING", "app_1", user="ann"),
+        job("RUNNING", "app_2", user="bob", submitted=200.0),
+    )
+    known = [mine, bobs]
+    named: Any
+    for named in ({"tag": "nightly"}, {"name": "train"}):
+        assert Condition(**named).search(known, "ann") is mine
+        assert Condition(**named).search(known, "") is bobs, "the scheduler knows one user"
+        assert Condition(**named, user="bob").search(known, "ann") is bobs
+        assert Condition(**named, user=ANY_USER).search(known, "ann") is bobs
+        assert Condition(**named, user="carl").search(known, "ann") is None
+    assert Condition(application_id="app_2").search(known, "ann") is bobs
+    condition = Condition(tag="nightly")
+    assert condition.explain_missing([bobs], "ann") == (
+        "a job with the tag nightly of the user ann does not exist yet; app_2 is bob's, and counts"
+        " with user='bob'"
+    )
+    assert condition.explain_missing([], "ann") == (
+        "a job with the tag nightly of the user ann does not exist yet"
+    )
+    assert Condition(tag="t", user=ANY_USER).explain_missing([bobs], "ann") == (
+        "a job with the tag t does not exist yet"
+    )
+    assert Condition(application_id="a", user="ann").problems() == [
+        "user is for a tag or a name: an id names one application"
+    ]
 
 
 def test_all_problems_are_reported() -> None:

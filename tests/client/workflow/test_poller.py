@@ -79,6 +79,9 @@ class Source:
         found: List[AppStatus] = await self._call(self._cluster.list)
         return found
 
+    async def a_user(self) -> str:
+        return "u"
+
     def web(self) -> Optional[WebAccess]:
         return None
 
@@ -429,7 +432,8 @@ def test_the_poller_runs_in_a_context_of_its_own(cluster: Cluster) -> None:
 
 
 def test_one_that_is_searched_is_found_in_the_list_and_then_polled_for(cluster: Cluster) -> None:
-    def newest(statuses: Any) -> Any:
+    def newest(statuses: Any, own: str) -> Any:
+        assert own == "u"
         return next((one for one in statuses if one.name == "n"), None)
 
     async def story() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Iterator, List
+from typing import Any, Iterator, List, Optional
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException
@@ -14,10 +14,11 @@ from tony_airflow.connection import Site
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.links.tony import TENSORBOARD
 from tony_airflow.operators import task_job
-from tony_airflow.operators.task_job import TaskJob
+from tony_airflow.operators.task_job import GONE, TaskJob
+from tony_airflow.tags import TaskTags
 from tony_core.client.errors import PageError
 from tony_core.client.page import JobPage
-from tony_core.schedulers.port import AppState, NotLoggedIn
+from tony_core.schedulers.port import AppState, AppStatus, LastingRefusal, NotLoggedIn
 from tony_core.view import PAGE, JobView
 
 pytestmark = pytest.mark.timeout(300)
@@ -160,3 +161,114 @@ def test_a_stopped_task_waits_for_no_ticket(monkeypatch: pytest.MonkeyPatch) -> 
     job.is_killed = True
     with pytest.raises(NotLoggedIn):
         job._wait_for_login(900.0)
+
+
+TAGS = TaskTags("dag", "run", "train", -1, generation=0, first=False)
+
+
+class OpenCluster:
+    """A cluster that lists every user's applications to ann, and lets her end them."""
+
+    def __init__(self, *owners: str, user: str = "ann", ended: bool = False) -> None:
+        self.user = user
+        state = AppState.SUCCEEDED if ended else AppState.RUNNING
+        self.apps = [
+            AppStatus(f"app_{n}", "n", owner, "q", state, tags=TAGS.both, submitted=float(n))
+            for n, owner in enumerate(owners)
+        ]
+        self.scheduler = self
+        self.killed: List[str] = []
+
+    @contextmanager
+    def client(self) -> Iterator[Any]:
+        yield self
+
+    def list(self) -> List[AppStatus]:
+        return self.apps
+
+    def status(self, app_id: str) -> AppStatus:
+        (status,) = [one for one in self.apps if one.app_id == app_id]
+        return status
+
+
+def job_on(cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch) -> Any:
+    hook, log = TonyHook.of(Site("yarn")), Log()
+    monkeypatch.setattr(hook, "get_conn", lambda: cluster)
+
+    def kill(app_id: str, *options: Any) -> Any:
+        cluster.killed.append(app_id)
+        return SimpleNamespace(ended=True)
+
+    monkeypatch.setattr(hook, "kill", kill)
+    job = TaskJob(hook, log)
+    return job, log.warnings
+
+
+@pytest.mark.parametrize(
+    ("owners", "user", "taken", "killed"),
+    [
+        (["bob"], "ann", None, []),
+        (["ann", "bob"], "ann", "app_0", []),
+        (["ann", "ann", "bob"], "ann", "app_1", ["app_0"]),
+        (["bob"], "", "app_0", []),  # the embedded scheduler's are one user's
+    ],
+)
+def test_another_users_application_with_the_tasks_tags_is_not_the_tasks(
+    owners: List[str],
+    user: str,
+    taken: Optional[str],
+    killed: List[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Any user can compute the tags of a scheduled run, and give them to a job."""
+    cluster = OpenCluster(*owners, user=user)
+    job, warnings = job_on(cluster, monkeypatch)
+    found = job.find_predecessor(TAGS)
+    assert (found.app_id if found else None) == taken and cluster.killed == killed
+    said = [text for text in warnings if "bob" in text]
+    assert len(said) == (1 if user == "ann" else 0)
+    assert all(f"app_{owners.index('bob')} of bob" in text for text in said)
+    assert job._running() == [one.app_id for one in cluster.apps[::-1] if one.user != "bob"] or (
+        user == ""
+    )
+
+
+def test_a_result_of_another_user_is_not_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, warnings = job_on(OpenCluster("bob", ended=True), monkeypatch)
+    assert job.find_predecessor(TAGS) is None
+    assert warnings == [], "it runs no more: what it says is of no matter"
+
+
+def test_after_a_deferral_that_failed_only_the_own_job_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = OpenCluster("bob", "ann")
+    job, _ = job_on(cluster, monkeypatch)
+    job.on_failed_deferral(TAGS, is_timeout=False, limit=None, retried=False)
+    assert cluster.killed == ["app_1"]
+
+
+@pytest.mark.parametrize("owner", ["ann", "bob"])
+def test_a_kill_by_tags_ends_only_the_own_job(owner: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = OpenCluster(owner)
+    job, _ = job_on(cluster, monkeypatch)
+    job._tags = TAGS
+    job.kill_now()
+    assert cluster.killed == (["app_0"] if owner == "ann" else [])
+
+
+@pytest.mark.parametrize("refusal", ["", "bob has not let ann look at it"])
+def test_a_stored_id_of_another_user_is_not_taken_up(
+    refusal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The login has changed since, or an older version has taken up what was not the task's."""
+    cluster = OpenCluster("bob", "ann")
+    cluster.apps = [one._replace(view_refusal=refusal) for one in cluster.apps]
+    job, warnings = job_on(cluster, monkeypatch)
+    assert job.state("app_0") == GONE
+    assert len(warnings) == 1 and "app_0 of bob" in warnings[0]
+    if refusal:
+        with pytest.raises(LastingRefusal, match=refusal):
+            job.state("app_1")
+    else:
+        assert job.state("app_1") == "RUNNING"

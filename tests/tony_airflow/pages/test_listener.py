@@ -19,6 +19,7 @@ from tests.tony_airflow.pages.test_api_server import Session
 from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs
 from tony_airflow.pages import history, listener
 from tony_airflow.pages.plugin import TonyPlugin
+from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.port import AppState
 
 pytestmark = pytest.mark.timeout(300)
@@ -73,6 +74,22 @@ def test_the_job_of_a_marked_task_ends(session: Session, mark: Mark) -> None:
         (ended,) = [one for one in jobs() if one.app_id == job.app_id]
         assert ended.state is AppState.KILLED
         assert "its Airflow task was marked" in ended.diagnostics
+
+
+def test_the_job_of_another_user_is_left_alone(
+    session: Session, mark: Mark, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ti = Instance()
+    with pytest.raises(TaskDeferred):
+        ti.task(SLEEPS, deferrable=True).execute(ti.context())
+    for key, value in ti.pushed.items():
+        session.xcoms["dag", "run", "train", key] = value
+    monkeypatch.setattr(LocalScheduler, "user", "bob")
+    mark("failed", ti)
+    (job,) = jobs(running=True)
+    assert f"{job.app_id}, whose task was marked, ends by its lease: it is {job.user}'s" in (
+        caplog.text
+    )
 
 
 def test_a_cluster_that_cannot_be_asked(

@@ -22,10 +22,11 @@ from tests.tony_airflow.tasks import Instance, end_all, jobs, operator, until
 from tony_airflow.hooks.tony import TonyHook
 from tony_airflow.sensors import waiting
 from tony_airflow.sensors.tony import TonySensor
-from tony_airflow.sensors.waiting import read_condition
+from tony_airflow.sensors.waiting import SensorWait, read_condition
 from tony_airflow.triggers.sensing import TonySensingTrigger
 from tony_core.client.workflow.condition import REACHED, ConditionResult
 from tony_core.client.workflow.poller import Subscription
+from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.port import LastingRefusal, NotLoggedIn, SchedulerError
 
 pytestmark = pytest.mark.timeout(300)
@@ -197,6 +198,28 @@ def test_deferred_before_the_job_is_there(go: Path) -> None:
     content = fired(trigger)
     timer.join()
     assert content["verdict"] == "reached" and content["found"]["value"] == 0.5
+
+
+def test_by_default_only_a_job_of_its_own_user(go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user of a cluster can give a job any name and tag."""
+    app_id = start(go, tags=["nightly"])
+    (other,) = {one.user for one in jobs()}
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalScheduler, "user", f"not-{other}")
+        running: Dict[str, Any] = {"tag": "nightly", "state": "RUNNING"}
+        until(lambda: look(**running, user=other), "the job")
+        assert look(**running, user="*").xcom_value["application_id"] == app_id
+        assert not look(**running)
+        assert not look(**running, user="third")
+        assert look(application_id=app_id, state="RUNNING"), "an id names one application"
+        with pytest.raises(AirflowFailException, match="user is for a tag or a name"):
+            look(application_id=app_id, user=other)
+        answer = SensorWait(sensor(**running))._evaluate()
+        assert f"{app_id} is {other}'s, and counts with user='{other}'" in answer.text
+        trigger = deferred(**running)
+        with pytest.raises(asyncio.TimeoutError):
+            asyncio.run(asyncio.wait_for(first(trigger), 3.0))
+    assert fired(trigger)["found"]["application_id"] == app_id
 
 
 def test_deferred_and_missed(go: Path) -> None:

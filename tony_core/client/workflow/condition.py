@@ -1,9 +1,11 @@
 """A condition on an application that a task waits for, and whether it is met. Pure.
 
 An application is named by its id, or searched by a tag or its name: then it is the newest one that
-carries it, and one that does not exist yet is waited for. The condition is a state, or the value of
-a metric that the job reports. A job that has ended otherwise can never meet it: then the condition
-is *missed*, and the wait ends.
+carries it, and one that does not exist yet is waited for. Any user can give a job any tag and name,
+so a search finds the caller's own applications, unless the condition names another user.
+
+The condition is a state, or the value of a metric that the job reports. A job that has ended
+otherwise can never meet it: then the condition is *missed*, and the wait ends.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ ENDS = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
 ENDED = "ENDED"
 """Any of the ends."""
 STATES = (*BEFORE_THE_END, *ENDS, ENDED)
+ANY_USER = "*"
 _ORDER = (*BEFORE_THE_END, "SUCCEEDED")
 
 WAITING, REACHED, MISSED = "waiting", "reached", "missed"
@@ -39,6 +42,7 @@ class Condition(NamedTuple):
     metric: Optional[str] = None
     above: Optional[float] = None
     below: Optional[float] = None
+    user: Optional[str] = None  # whose, for a tag or a name: by default the caller's; or ANY_USER
 
     def to_dict(self) -> Dict[str, Any]:
         """Plain JSON, as a trigger's argument."""
@@ -72,6 +76,8 @@ class Condition(NamedTuple):
             wrong.append("name the application by one of application_id, tag and name")
         if self.application_id and self.submitted_after is not None:
             wrong.append("submitted_after is for a tag or a name: an id names one application")
+        if self.application_id and self.user:
+            wrong.append("user is for a tag or a name: an id names one application")
         for state in self.states:
             if state not in STATES:
                 wrong.append(f"{state!r} is not a state (expected one of {', '.join(STATES)})")
@@ -84,10 +90,27 @@ class Condition(NamedTuple):
             wrong.append("above and below need a metric")
         return wrong
 
-    def search(self, statuses: Iterable[Any]) -> Optional[Any]:
-        """The application, in a list of all that the scheduler knows."""
+    def search(self, statuses: Iterable[Any], own: str = "") -> Optional[Any]:
+        """The application, in a list of all that the scheduler knows.
+
+        ``own`` is the caller's user; empty where the scheduler knows no other.
+        """
+        owner = ANY_USER if self.application_id else self.user or own
         matching = [status for status in statuses if self._matches(status)]
-        return max(matching, key=lambda status: status.submitted, default=None)
+        return _newest(one for one in matching if owner in ("", ANY_USER) or one.user == owner)
+
+    def explain_missing(self, statuses: Iterable[Any], own: str) -> str:
+        """Why a search has found nothing, for the log; names an application of another user."""
+        owner = self.user or own
+        if owner in ("", ANY_USER):
+            return self._missing()
+        other = _newest(status for status in statuses if self._matches(status))
+        counts = (
+            f"; {other.app_id} is {other.user}'s, and counts with user={other.user!r}"
+            if other is not None
+            else ""
+        )
+        return f"{self.application} of the user {owner} does not exist yet{counts}"
 
     def _matches(self, status: Any) -> bool:
         if self.application_id:
@@ -101,7 +124,7 @@ class Condition(NamedTuple):
     def check(self, status: Optional[Any], metrics: Mapping[str, float]) -> ConditionResult:
         """Whether the condition is met; ``metrics`` matter only where it names one."""
         if status is None:
-            return ConditionResult(WAITING, f"{self.application} does not exist yet")
+            return ConditionResult(WAITING, self._missing())
         state = status.state.value
         found: Dict[str, Any] = {"application_id": status.app_id, "state": state}
         if self.metric is not None:
@@ -136,6 +159,9 @@ class Condition(NamedTuple):
             WAITING, f"{status.app_id} is {status.state.value}; {self.metric}: {last}"
         )
 
+    def _missing(self) -> str:
+        return f"{self.application} does not exist yet"
+
     def _missed(self, status: Any) -> str:
         lines = status.diagnostics.strip().splitlines()
         cause = f" ({lines[0]})" if lines else ""
@@ -143,3 +169,7 @@ class Condition(NamedTuple):
             f"{status.app_id} has ended as {status.state.value}{cause}, and was waited for"
             f" {self.goal}"
         )
+
+
+def _newest(found: Iterable[Any]) -> Optional[Any]:
+    return max(found, key=lambda status: status.submitted, default=None)

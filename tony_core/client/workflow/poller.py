@@ -92,6 +92,9 @@ class JobSource(Protocol):
     async def a_list(self) -> List[AppStatus]:
         """All applications that the scheduler knows."""
 
+    async def a_user(self) -> str:
+        """The user that the scheduler takes the caller for."""
+
     def read_output(
         self, view: JobView, position: Mapping[str, int]
     ) -> Tuple[List[str], Dict[str, int]]:
@@ -171,7 +174,7 @@ Update = Union[
     Retrying,
     PageUnreadable,
 ]
-Search = Callable[[Iterable[AppStatus]], Optional[AppStatus]]
+Search = Callable[[Iterable[AppStatus], str], Optional[AppStatus]]
 
 
 class Subscription:
@@ -293,10 +296,11 @@ class JobPoller:
         if not searching:
             return await self._source.a_statuses([each.app_id for each in due])
         listed = await self._source.a_list()
+        user = await self._source.a_user()
         for each in searching:
             each.outage.answered()
             each.search_at = time.monotonic() + each.poll_s
-            status = each.search(listed) if each.search is not None else None
+            status = each.search(listed, user) if each.search is not None else None
             if status is not None:
                 each.app_id = status.app_id
                 each.updates.put_nowait(JobFound(status))

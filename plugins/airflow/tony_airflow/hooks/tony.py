@@ -33,7 +33,7 @@ from tony_airflow.logins import SiteError, find_embedded_problem, refuse_own_log
 from tony_core.client.errors import ClientError
 from tony_core.client.kill import Killed, kill
 from tony_core.client.logs import Line, read_logs
-from tony_core.client.lookup import find_job_history, look_up, require_view
+from tony_core.client.lookup import find_job_history, look_up, only_own, require_view
 from tony_core.client.submission import load
 from tony_core.client.tails import Tails, read_tails
 from tony_core.client.workflow.connections import ClientPool
@@ -57,6 +57,14 @@ from tony_core.schedulers.port import (
 )
 from tony_core.schedulers.yarn.refusals import translate_error
 from tony_core.view import JobView, TaskView
+
+
+class NotOwn(SchedulerError):
+    """An application that is another user's, where only this user's counts."""
+
+    def __init__(self, status: AppStatus, user: str) -> None:
+        super().__init__(f"it is {status.user}'s, and this process acts for {user}")
+        self.status = status
 
 
 class TonyHook(BaseHook):
@@ -196,15 +204,30 @@ class TonyHook(BaseHook):
             return client.list()
 
     def find(self, tag: str) -> List[AppStatus]:
-        """The applications with a tag, running and ended, the newest first."""
+        """All users' applications with a tag, running and ended, the newest first.
+
+        Any user can give a job any tag: :meth:`only_own` leaves this user's.
+        """
         wanted = tag.lower()  # as YARN keeps it
         found = [one for one in self.list() if wanted in (known.lower() for known in one.tags)]
         return sorted(found, key=lambda status: status.submitted, reverse=True)
 
-    def status(self, app_id: str) -> AppStatus:
-        """The scheduler's status of an application."""
+    def user(self) -> str:
+        """The user that the scheduler takes this site for; empty where it knows only one."""
+        with self.get_conn().client() as client:
+            return client.scheduler.user
+
+    def only_own(self, found: List[AppStatus]) -> List[AppStatus]:
+        """Those of the applications that are this user's."""
+        with self.get_conn().client() as client:
+            return only_own(client.scheduler, found)
+
+    def status(self, app_id: str, own: bool = False) -> AppStatus:
+        """The scheduler's status of an application; NotOwn for another user's, with ``own``."""
         with self.get_conn().client() as client:
             status = client.scheduler.status(app_id)
+            if own and not only_own(client.scheduler, [status]):
+                raise NotOwn(status, client.scheduler.user)
         require_view(status)
         return status
 

@@ -69,6 +69,7 @@ class TonyAsyncHook:
     a_statuses = _in_thread(TonyHook.statuses)
     a_list = _in_thread(TonyHook.list)
     a_find = _in_thread(TonyHook.find)
+    a_user = _in_thread(TonyHook.user)
     a_view = _in_thread(TonyHook.view)
     a_links = _in_thread(TonyHook.links)
     a_metrics = _in_thread(TonyHook.metrics)

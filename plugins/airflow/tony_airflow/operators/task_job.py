@@ -8,6 +8,10 @@ a try first looks for jobs with these tags: it continues a job of its own genera
 other generations, and only then submits a new one. When the cluster cannot be asked, the try fails
 and the next one asks again.
 
+**No job of another user.** Any user of the cluster can give a job these tags. So only applications
+of the user for whom the task acts are the task's. Another user's is named in the log and left
+alone: it may not stop the task. That may be the task's own from before its login changed.
+
 **No job without a task.** A task that Airflow tells to end ends its job (:meth:`TaskJob.kill_now`,
 from a signal handler; calls run in a thread that it may leave behind), unless another try has
 continued the job (:mod:`.ownership`). A task that fails while its job goes on leaves the job to the
@@ -20,11 +24,11 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.hooks.tony import NotOwn, TonyHook
 from tony_airflow.job_arguments import read_arguments, secrets_of
 from tony_airflow.links.addresses import application_page, links_of
 from tony_airflow.links.tony import TENSORBOARD
@@ -54,6 +58,7 @@ LOGIN_PAUSE_S = 2.0  # between two tries to log in
 LAST_LINES_S = 20.0  # to read the tasks' last lines after the execution_timeout
 STOPPED = "its Airflow task was stopped"
 GONE = "GONE"
+MOST_NAMED = 3  # other users' applications in a warning
 
 
 class StillRunning(SchedulerError):
@@ -100,7 +105,9 @@ class TaskJob:
         Without ``keep`` it ends that one too: each try has a job of its own.
         """
         self._tags = tags
-        found = tags.predecessors(self.hook.find(tags.of_task))
+        own, others = self._find(tags)
+        self._warn_of_others([one for one in others if not one.state.ended])
+        found = tags.predecessors(own)
         stale, reusable = list(found.stale), found.reusable
         if reusable is not None and not keep:
             stale += [] if reusable.state.ended else [reusable]
@@ -113,6 +120,23 @@ class TaskJob:
             )
             self.end(status.app_id, "another try of its task has begun")
         return reusable
+
+    def _find(self, tags: TaskTags) -> Tuple[List[AppStatus], List[AppStatus]]:
+        """The task's applications, and other users' that carry its tag."""
+        found = self.hook.find(tags.of_task)
+        own = self.hook.only_own(found) if found else []
+        return own, [status for status in found if status not in own]
+
+    def _warn_of_others(self, others: List[AppStatus]) -> None:
+        if others:
+            named = [f"{status.app_id} of {status.user}" for status in others[:MOST_NAMED]]
+            more = len(others) - len(named)
+            self.warn(
+                f"{', '.join(named)}{f' and {more} more' if more else ''}: not this task's, though"
+                f" it has its tags, since the task acts for {self.hook.user()}. It is left alone,"
+                " and the task has a job of its own. If the task's user has changed since an"
+                " earlier try, end it: tony kill"
+            )
 
     def refuse_if_stopped(self) -> None:
         """AirflowException when Airflow has stopped the task: it needs no job."""
@@ -141,9 +165,12 @@ class TaskJob:
     # ------------------------------------------------------------------ waiting
 
     def state(self, app_id: str) -> str:
-        """A job's state, from the scheduler or history; GONE when neither knows the job."""
+        """The state of a job of the task, from the scheduler or history; GONE without one."""
         try:
-            return self.hook.status(app_id).state.value
+            return self.hook.status(app_id, own=True).state.value
+        except NotOwn as error:
+            self._warn_of_others([error.status])
+            return GONE
         except NoSuchApplication:
             pass
         try:
@@ -304,7 +331,7 @@ class TaskJob:
     ) -> None:
         """End or leave what runs after a deferral without an event: it took longer than the
         ``limit``, or its trigger failed."""
-        running = [one for one in self.hook.find(tags.of_task) if not one.state.ended]
+        running = [one for one in self._find(tags)[0] if not one.state.ended]
         if is_timeout and not running:
             self.warn(f"execution_timeout ({limit}) is over: no job of this task is running")
         for status in running:
@@ -425,8 +452,8 @@ class TaskJob:
     def _running(self) -> List[str]:
         """The task's applications that have not ended."""
         assert self._tags is not None
-        found = self.hook.find(self._tags.of_task)
-        return [status.app_id for status in found if not status.state.ended]
+        own, _ = self._find(self._tags)
+        return [status.app_id for status in own if not status.state.ended]
 
     def leave_or_end(self, retried: bool, why: str) -> None:
         """When the task fails while its job may go on: leave the job to the next try, or end it."""

@@ -26,6 +26,8 @@ from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_3_PLUS
 from tony_airflow.links.tony import links_for, names_of
 from tony_airflow.parsing import (
     JOB_ARGUMENTS,
+    Argument,
+    GivenUser,
     check_optional_seconds,
     check_seconds,
     check_user,
@@ -49,8 +51,8 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
     :param scheduler: a scheduler instead of the connection's; ``local``, the embedded one, needs no
         connection.
     :param proxy_user: the user for whom the connection's login acts on a cluster, by the cluster's
-        leave (``hadoop.proxyuser.*``): the job, its files and its history are that user's. A
-        template that gives nothing fails the task.
+        leave (``hadoop.proxyuser.*``): the job, its files and its history are that user's. An
+        argument that gives nothing, ``None`` too, fails the task.
     :param run_as_owner: act for the task's owner instead.
     :param executes: the command that each task runs: a text for a shell (``python train.py``), or a
         list of arguments, which no shell reads (``["python", "train.py", "{{ params.day }}"]``).
@@ -122,7 +124,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         *,
         tony_conn_id: str = "tony_default",
         scheduler: Optional[str] = None,
-        proxy_user: Optional[str] = None,
+        proxy_user: GivenUser = Argument.NOT_GIVEN,
         run_as_owner: bool = False,
         executes: Union[str, Sequence[str], None] = None,
         task_params: Union[str, Sequence[str], None] = None,
@@ -166,7 +168,7 @@ class TonyOperator(ResumableJobMixin, BaseOperator):
         self.tony_conn_id = tony_conn_id
         self.scheduler = scheduler
         self.names_proxy_user = check_user(proxy_user, run_as_owner)
-        self.proxy_user = proxy_user
+        self.proxy_user = None if proxy_user is Argument.NOT_GIVEN else proxy_user
         self.run_as_owner = run_as_owner
         self.render_conf_file = render_conf_file
         self.poll_interval = check_seconds("poll_interval", poll_interval)

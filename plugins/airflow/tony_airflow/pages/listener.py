@@ -93,7 +93,7 @@ def _kill(ti_key: Any, app_id: str, named: Any) -> None:
         try:
             hook = TonyHook.of(site_for(named, connections(ti_key)))
             try:
-                status = hook.status(app_id)
+                status = hook.status(app_id, own=True)
                 if not status.state.ended and ti_key.tag in map(str.lower, status.tags):
                     hook.kill(app_id, "its Airflow task was marked", KILL_S)
             finally:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator
 
-from tony_airflow.parsing import check_seconds, check_user, is_deferrable
+from tony_airflow.parsing import (
+    Argument,
+    GivenUser,
+    check_seconds,
+    check_user,
+    is_deferrable,
+)
 
 if TYPE_CHECKING:
     from tony_airflow.sensors.waiting import SensorWait
@@ -26,6 +32,8 @@ class TonySensor(BaseSensorOperator):
     :param application_id: which application; or
     :param tag: the newest that carries this tag; or
     :param name: the newest with this name. The sensor waits for one that does not exist yet.
+    :param user: with a tag or name: whose job it has to be, since any user can give one any name.
+        By default the user for whom the sensor acts; ``"*"`` for any user's.
     :param submitted_after: with a tag or name: only those submitted after this time (a datetime, or
         text like Airflow's ``{{ ts }}``), so that an earlier run's job does not count.
     :param state: one or several of SUBMITTED, ACCEPTED, RUNNING, SUCCEEDED, FAILED, KILLED,
@@ -48,6 +56,7 @@ class TonySensor(BaseSensorOperator):
         "application_id",
         "tag",
         "name",
+        "user",
         "submitted_after",
         "state",
         "metric",
@@ -65,6 +74,7 @@ class TonySensor(BaseSensorOperator):
         application_id: Optional[str] = None,
         tag: Optional[str] = None,
         name: Optional[str] = None,
+        user: Optional[str] = None,
         submitted_after: Union[datetime, str, None] = None,
         state: Union[str, Sequence[str]] = "SUCCEEDED",
         metric: Optional[str] = None,
@@ -72,7 +82,7 @@ class TonySensor(BaseSensorOperator):
         below: Union[float, str, None] = None,
         tony_conn_id: str = "tony_default",
         scheduler: Optional[str] = None,
-        proxy_user: Optional[str] = None,
+        proxy_user: GivenUser = Argument.NOT_GIVEN,
         run_as_owner: bool = False,
         poke_interval: Union[timedelta, float] = 10.0,
         deferrable: Optional[bool] = None,
@@ -83,6 +93,7 @@ class TonySensor(BaseSensorOperator):
         self.application_id = application_id
         self.tag = tag
         self.name = name
+        self.user = user
         self.submitted_after = submitted_after
         self.state = state
         self.metric = metric
@@ -91,7 +102,7 @@ class TonySensor(BaseSensorOperator):
         self.tony_conn_id = tony_conn_id
         self.scheduler = scheduler
         self.names_proxy_user = check_user(proxy_user, run_as_owner)
-        self.proxy_user = proxy_user
+        self.proxy_user = None if proxy_user is Argument.NOT_GIVEN else proxy_user
         self.run_as_owner = run_as_owner
         self.deferrable = is_deferrable(deferrable)
         self.unreachable_timeout = check_seconds("unreachable_timeout", unreachable_timeout)

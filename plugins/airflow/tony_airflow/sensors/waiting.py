@@ -115,7 +115,10 @@ class SensorWait:
         if condition.application_id:
             status: Any = _by_id(hook, condition.application_id)
         else:
-            status = condition.search(hook.list())
+            listed, own = hook.list(), hook.user()
+            status = condition.search(listed, own)
+            if status is None:
+                return ConditionResult(WAITING, condition.explain_missing(listed, own))
         wants_metrics = condition.metric is not None and status is not None
         return condition.check(status, hook.metrics(status.app_id) if wants_metrics else {})
 
@@ -138,6 +141,7 @@ def read_condition(sensor: TonySensor) -> Condition:
             metric=sensor.metric or None,
             above=_number(sensor.above, "above"),
             below=_number(sensor.below, "below"),
+            user=sensor.user or None,
         )
         wrong = condition.problems()
     except ValueError as error:
