@@ -225,9 +225,9 @@ def test_another_users_application_with_the_tasks_tags_is_not_the_tasks(
     job, warnings = job_on(cluster, monkeypatch)
     found = job.find_predecessor(TAGS)
     assert (found.app_id if found else None) == taken and cluster.killed == killed
-    said = [text for text in warnings if "bob" in text]
-    assert len(said) == (1 if user == "ann" else 0)
-    assert all(f"app_{owners.index('bob')} of bob" in text for text in said)
+    lines = [text for text in warnings if "bob" in text]
+    assert len(lines) == (1 if user == "ann" else 0)
+    assert all(f"app_{owners.index('bob')} of bob" in text for text in lines)
     assert job._running() == [one.app_id for one in cluster.apps[::-1] if one.user != "bob"] or (
         user == ""
     )

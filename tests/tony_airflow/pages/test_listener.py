@@ -76,7 +76,7 @@ def test_the_job_of_a_marked_task_ends(session: Session, mark: Mark) -> None:
         assert "its Airflow task was marked" in ended.diagnostics
 
 
-def test_the_job_of_another_user_is_left_alone(
+def test_the_job_of_another_user_goes_on(
     session: Session, mark: Mark, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ti = Instance()
