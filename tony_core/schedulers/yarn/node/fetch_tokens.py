@@ -11,16 +11,18 @@ take their place then. Each new one is renewed once, since the answer says when 
 Otherwise one sentence on stderr says why there are none; exit code 1: another try cannot help, 3:
 a server could not be reached. Keys and tokens are in no argument, variable or message. Kerberos'
 library reads a keytab from a path only: it gets that of a file without a name, in memory, which
-ends with the process, whatever ends it.
+ends with the process, whatever ends it. No core dump or other process of the user gets the memory.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import sys
 import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO, Callable, Iterator, List, NamedTuple, Optional, Sequence
 
@@ -46,12 +48,13 @@ from tony_core.schedulers.yarn.node.fetch_request import (
     Request,
 )
 
-LIMIT_S = 60.0
 SHIPPED = "the shipped keytab"
+PR_SET_DUMPABLE = 4
 
 
-def main(argv: Sequence[str], limit_s: float = LIMIT_S) -> int:
+def main(argv: Sequence[str]) -> int:
     """Answer the request on stdin; returns the exit code."""
+    protect_memory()
     try:
         if argv:
             raise ValueError(f"unexpected argument {argv[0]!r}")
@@ -60,7 +63,7 @@ def main(argv: Sequence[str], limit_s: float = LIMIT_S) -> int:
         sys.stderr.write(f"yarn-fetch-tokens: {error}\n")
         return USAGE
     step = ["starting"]
-    timer = threading.Timer(limit_s, _give_up, (limit_s, step))
+    timer = threading.Timer(request.limit_s, _give_up, (request.limit_s, step))
     timer.daemon = True
     timer.start()
     try:
@@ -72,6 +75,14 @@ def main(argv: Sequence[str], limit_s: float = LIMIT_S) -> int:
         timer.cancel()
     sys.stdout.write(answer + "\n")
     return 0
+
+
+def protect_memory() -> None:
+    """Keep keys out of core dumps, and of the reach of ptrace by the user's other processes."""
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _answer(request: Request, report: Callable[[str], None]) -> str:
