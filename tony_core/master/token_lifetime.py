@@ -20,7 +20,7 @@ event            meaning
                  Where it has fetched them itself, ``Fetched`` or ``FetchFailed`` follows
 ``Tick``         time has passed
 ``Fetched``      fresh tokens, that end then, are here and were sent to the executors
-``FetchFailed``  the fetch that ``Fetch`` ordered gave none, for this reason (one sentence)
+``FetchFailed``  there are none, or they cannot be sent, for this reason (one sentence)
 ===============  =====================================================================
 
 ================  ====================================================================
