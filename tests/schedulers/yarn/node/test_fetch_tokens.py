@@ -76,6 +76,14 @@ def test_requests_show_neither_keys_nor_tokens() -> None:
     assert "KEYS" not in shown and "TOKENS" not in shown
 
 
+def test_a_server_that_refuses_now_may_be_asked_again() -> None:
+    raising = "raise f.RemoteError('x.SafeModeException', 'Name node is in safe mode')"
+    before = f"def log_in(*given): {raising}\nf.log_in = log_in"
+    done = run(REQUEST.encode(), f"exec({before!r})")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "safe mode" in done.stderr
+
+
 def test_a_login_that_blocks_ends_at_the_limit() -> None:
     request = REQUEST._replace(limit_s=0.3)
     done = run(request.encode(), "f.log_in = lambda *given: time.sleep(25)")

@@ -35,7 +35,7 @@ from typing import Dict, NamedTuple, Tuple
 from tony_core.hadoop.credentials import Credentials
 
 FAILED, USAGE, UNREACHABLE = 1, 2, 3
-"""Exit codes: no other try can help, not a request, a server could not be reached."""
+"""Exit codes: no other try can help, not a request, a server could not be reached, or refused."""
 
 
 class Request(NamedTuple):

@@ -9,9 +9,10 @@ only. Those of ``held`` are renewed until they are at the end of their maximum l
 take their place then. Each new one is renewed once, since the answer says when it expires.
 
 Otherwise one sentence on stderr says why there are none; exit code 1: another try cannot help, 3:
-a server could not be reached. Keys and tokens are in no argument, variable or message. Kerberos'
-library reads a keytab from a path only: it gets that of a file without a name, in memory, which
-ends with the process, whatever ends it. No core dump or other process of the user gets the memory.
+a server could not be reached, or refused (a NameNode in safe mode). Keys and tokens are in no
+argument, variable or message. Kerberos' library reads a keytab from a path only: it gets that of a
+file without a name, in memory, which ends with the process, whatever ends it. No core dump or other
+process of the user gets the memory.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from functools import partial
 from typing import IO, Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 from tony_core.hadoop.credentials import Credentials
-from tony_core.hadoop.errors import ConfigurationError, HadoopError, RemoteError, Unreachable
+from tony_core.hadoop.errors import ConfigurationError, HadoopError, LoginError, RemoteError
 from tony_core.hadoop.hdfs.namenode_client import obtain_token, renew_token
 from tony_core.hadoop.identity import (
     ClusterIdentity,
@@ -70,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
         answer = _answer(request, lambda text: step.__setitem__(0, text))
     except HadoopError as error:
         sys.stderr.write(f"{error}\n")
-        return UNREACHABLE if isinstance(error, Unreachable) else FAILED
+        return FAILED if isinstance(error, (ConfigurationError, LoginError)) else UNREACHABLE
     finally:
         timer.cancel()
     sys.stdout.write(answer + "\n")
