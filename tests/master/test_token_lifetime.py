@@ -57,8 +57,9 @@ def test_a_short_lifetime_has_short_margins() -> None:
     assert [at for at, _ in run(machine, 1000)] == [235, 242.5]
 
 
-def test_a_job_that_starts_late_is_ended_at_once() -> None:
-    (end,) = TokenLifetime().handle(Started(0, 100), 99)
+@pytest.mark.parametrize("can_fetch", [False, True])
+def test_a_job_that_starts_late_is_ended_at_once(can_fetch: bool) -> None:
+    (end,) = TokenLifetime(can_fetch).handle(Started(0, 100), 99)
     assert isinstance(end, EndJob)
 
 
@@ -136,17 +137,24 @@ def test_tokens_that_were_renewed_restart_no_gang() -> None:
     machine.handle(Tick(), 750)
     assert len(machine.handle(Fetched(1750), 750)) == 1
     machine.handle(Tick(), 1500)
-    assert machine.handle(Fetched(2500, renewed=True), 1500) == []
+    assert machine.handle(Fetched(2500, known=True), 1500) == []
     assert machine.next_deadline() == 2250
     machine.handle(Tick(), 2250)
     assert len(machine.handle(Fetched(3250), 2250)) == 1
 
 
-def test_a_next_master_whose_first_tokens_have_ended_fetches_at_once() -> None:
+def test_a_next_master_fetches_at_once_and_ends_while_its_tokens_still_hold() -> None:
     machine = TokenLifetime(can_fetch=True)
-    assert machine.handle(Started(0, 1000), 5000) == [Fetch()]
-    assert machine.handle(Fetched(6001), 5001) == []
-    assert not any(isinstance(command, EndJob) for _, command in run(machine, 5500))
+    assert machine.handle(Started(0, 1000), 940)[0] == Fetch()
+    assert [at for at, command in run(machine, 5000) if isinstance(command, EndJob)] == [950]
+
+
+def test_tokens_of_a_masters_own_that_no_executor_gets_are_a_failure() -> None:
+    machine = TokenLifetime(can_fetch=True)
+    assert machine.handle(Started(0, 1000, is_fetched=True), 0) == []
+    (warning,) = machine.handle(FetchFailed("they cannot be handed on"), 1)
+    assert isinstance(warning, Warn) and "handed on" in warning.text
+    assert machine.next_deadline() == 11
 
 
 @pytest.mark.parametrize(
@@ -202,5 +210,4 @@ def test_whatever_the_answers_every_end_is_warned_of_and_nothing_is_fetched_twic
         raise AssertionError("the job never ended")
     assert machine.next_deadline() is None
     assert restarted == (fetched if restarts else 0)
-    if not can_fetch:
-        assert now <= max(begun, ends)
+    assert now <= max(begun, ends)

@@ -6,13 +6,13 @@ import json
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import pytest
 
 from tests.master.shell import SECRET, ScriptedPool, Shell, a_job, until
 from tony_core.client import tls_key_pair
-from tony_core.job.spec import Hadoop, Resources, Role, Timeouts, TokenRefresh
+from tony_core.job.spec import Resources, Role, Timeouts, TokenRefresh
 from tony_core.master.executors.liveness import Liveness
 from tony_core.master.executors.server import ExecutorServer
 from tony_core.master.session.events import Event, GangRestartRequested
@@ -125,53 +125,74 @@ def test_executors_get_tokens_of_an_early_fetch(
     assert warning["text"] == "no login by the shipped keytab: node7: no KDC answers"
 
 
+class Watched:
+    """A watch of its own, without a reactor's turns; keeps what it requests and warns of."""
+
+    def __init__(self, pool: ScriptedPool) -> None:
+        self.requests: List[Event] = []
+        self.warnings: List[str] = []
+        self.reactor = Reactor()
+        self.executors = ExecutorServer(
+            self.reactor, tls_key_pair.with_tls(SECRET), Liveness(1.0, 9), None, print
+        )
+        self.watch = TokenWatch(
+            *(self.reactor, pool, self.executors, self.requests.append),
+            lambda kind, text: self.warnings.append(text),
+        )
+
+    def begin(self, attempt: int, fetched: Optional[FreshTokens]) -> None:
+        """Start as a master that ships a keytab and restarts its programs for fresh tokens."""
+        dates = TokenDates(time.time(), time.time() + 3600)
+        info = PoolInfo(
+            *("app_1", attempt, "ann", "q"), tokens=dates, fetches_tokens=True, fetched=fetched
+        )
+        self.watch.begin(info, TokenRefresh.RESTART)
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.watch.close()
+        self.executors.close()
+        self.reactor.close()
+
+
+RESTART = GangRestartRequested(FRESH)
+
+
 @needs_openssl
 @pytest.mark.parametrize("content", [b"fresh", b"others, which no executor got"])
-def test_programs_start_anew_for_other_tokens_only(tmp_path: Path, content: bytes) -> None:
+def test_programs_start_anew_for_other_tokens_only(content: bytes) -> None:
     """Tokens count as renewed only where executors have them."""
-    job = a_job(ONE, hadoop=Hadoop(refresh=TokenRefresh.RESTART))
-    pool = Pool(3600.0, b"")
-    with Shell(tmp_path, job, pool, secret=tls_key_pair.with_tls(SECRET)) as shell:
-        shell.executor(shell.launched(1)[0])
-        watch = shell.master._token_watch
-        until(lambda: watch._machine, "its begin")
-        requests: List[Event] = []
-        watch._feed_session = requests.append
-        call = shell.master.reactor.call_soon_threadsafe
-        soon = time.time() + 3600
-        call(watch._note_fetched, 0, FreshTokens(b"fresh", soon))
-        until(lambda: len(requests) == 1, "a restart")
-        call(watch._note_fetched, 0, FreshTokens(content, soon, renewed=True))
-        call(watch._note_fetched, 0, FreshTokens(b"new", soon))
-        restarts = 2 if content == b"fresh" else 3
-        until(lambda: len(requests) == restarts, "the next restarts")
-        assert requests == [GangRestartRequested(FRESH)] * restarts
+    soon = time.time() + 3600
+    with Watched(Pool(3600.0)) as one:
+        one.begin(1, None)
+        one.watch._note_fetched(0, FreshTokens(b"fresh", soon))
+        assert one.requests == [RESTART]
+        one.watch._note_fetched(0, FreshTokens(content, soon, renewed=True))
+        one.watch._note_fetched(0, FreshTokens(b"new", soon))
+        assert one.requests == [RESTART] * (2 if content == b"fresh" else 3)
 
 
 @needs_openssl
 @pytest.mark.parametrize("attempt", [1, 2])
-def test_after_an_early_fetch_a_next_masters_programs_start_anew(
-    tmp_path: Path, attempt: int
-) -> None:
-    requests: List[Event] = []
-    fresh = FreshTokens(b"fresh", time.time() + 3600)
-    info = PoolInfo(
-        *("app_1", attempt, "ann", "q"),
-        tokens=TokenDates(time.time(), fresh.ends),
-        fetches_tokens=True,
-        fetched=fresh,
-    )
-    pool = ScriptedPool()
-    pool.renew_tokens = lambda content: content  # type: ignore[method-assign]
-    reactor = Reactor()
-    try:
-        executors = ExecutorServer(
-            reactor, tls_key_pair.with_tls(SECRET), Liveness(1.0, 9), None, print
-        )
-        watch = TokenWatch(reactor, pool, executors, requests.append, lambda kind, text: None)
-        watch.begin(info, TokenRefresh.RESTART)
-        watch.close()
-        executors.close()
-    finally:
-        reactor.close()
-    assert requests == ([GangRestartRequested(FRESH)] if attempt == 2 else [])
+def test_after_an_early_fetch_a_next_masters_programs_start_anew(attempt: int) -> None:
+    with Watched(Pool(3600.0)) as one:
+        one.begin(attempt, FreshTokens(b"fresh", time.time() + 3600))
+        assert one.requests == ([RESTART] if attempt == 2 else []) and one.warnings == []
+
+
+@needs_openssl
+def test_programs_go_on_where_the_tokens_of_an_early_fetch_cannot_be_handed_on() -> None:
+    pool = Pool(3600.0)
+
+    def fail(content: bytes) -> bytes:
+        raise OSError("the disk is full")
+
+    pool.renew_tokens = fail  # type: ignore[method-assign]
+    with Watched(pool) as one:
+        one.begin(2, FreshTokens(b"fresh", time.time() + 3600))
+        assert one.requests == [] and len(one.warnings) == 1
+        assert "cannot be handed on (the disk is full)" in one.warnings[0]
+        deadline = one.watch.next_deadline()
+        assert deadline is not None and deadline - one.reactor.now() < 61, "it tries again soon"

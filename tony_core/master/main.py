@@ -59,10 +59,10 @@ def main(argv: Sequence[str]) -> int:
     try:
         context, pool = open_master(args)
     except SchedulerError as error:
-        _write(f"the scheduler did not accept this master: {error}")
+        _write(f"this master cannot start: {error}")
         return CRASHED
     except Exception:
-        sys.stderr.write("the scheduler did not accept this master:\n" + _traceback())
+        sys.stderr.write("this master cannot start:\n" + _traceback())
         return CRASHED
     return serve(context, pool)
 
@@ -93,12 +93,14 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
         serves = type(find_framework(job.framework)).serve is not Framework.serve
         callers = SERVICE_FILES[0] * tasks + SERVICE_FILES[1] if serves else 0
         short = open_enough_files(tasks, callers)
-        check_fetch(context, pool)
+        warning = check_fetch(pool)
         master = Master(context, pool, job, artifacts, config)
         if master.ended_before():
             return 0
         if short:
             master.log(short)
+        if warning:
+            master.reactor.call_later(0, master.warn, StoryKind.TOKENS, warning)
         with Signals(master, context), WorkerThreads(master):
             gc.freeze()  # what is there now stays: the collector need not look at it again
             master.run()
@@ -122,18 +124,14 @@ def serve(context: MasterContext, pool: ContainerPool) -> int:
             master.close()
 
 
-def check_fetch(context: MasterContext, pool: ContainerPool) -> None:
-    """End a job now, and not after a week, that can never get fresh tokens here.
-
-    One that runs already goes on, with a warning: its programs have their tokens.
-    """
-    try:
-        pool.check_fetch()
-    except SchedulerError as error:
-        if isinstance(error, LastingRefusal) and context.attempt == 1:
-            raise CannotStart(
-                f"the job ships a keytab, by which no fresh tokens can be fetched. {error}"
-            ) from None
+def check_fetch(pool: ContainerPool) -> str:
+    """End a job now that can never get fresh tokens; a warning where that is not known yet."""
+    problem = pool.check_fetch()
+    if isinstance(problem, LastingRefusal):
+        raise CannotStart(
+            f"the job ships a keytab, by which no fresh tokens can be fetched. {problem}"
+        )
+    return f"no login by the shipped keytab: {problem}" if problem else ""
 
 
 def startup_limit(

@@ -3,9 +3,10 @@
 Theory of operation
 ===================
 
-No server renews a token past its maximum lifetime. From then on the job cannot write to HDFS, and
-YARN cannot start another master. So the job ends shortly before, with a reason, while its journal
-and history can still be written; or its master fetches fresh tokens in time, with a keytab.
+No server renews a token past its maximum lifetime, and without one the job writes neither journal
+nor history. So the job ends shortly before, with a reason; or its master fetches fresh tokens in
+time, with a keytab. One that YARN starts with tokens that have ended fetches others before it has
+this machine (``fetch_overdue`` of :mod:`tony_core.schedulers.yarn.master.token_fetcher`).
 
 Pure, as the session machine is: :meth:`TokenLifetime.handle` takes an event and the time, and
 returns commands; :meth:`TokenLifetime.next_deadline` says when the next :class:`Tick` is due. All
@@ -15,10 +16,11 @@ wall-clock time.
 ===============  =====================================================================
 event            meaning
 ===============  =====================================================================
-``Started``      the master has begun, with tokens of these dates. Always the first event, once
+``Started``      the master has begun, with tokens of these dates. Always the first event, once.
+                 Where it has fetched them itself, ``Fetched`` or ``FetchFailed`` follows
 ``Tick``         time has passed
 ``Fetched``      fresh tokens, that end then, are here and were sent to the executors
-``FetchFailed``  the fetch that ``Fetch`` ordered gave none, for this reason (one sentence)
+``FetchFailed``  there are none, or they cannot be sent, for this reason (one sentence)
 ===============  =====================================================================
 
 ================  ====================================================================
@@ -34,14 +36,24 @@ command           the shell's part
 Without a keytab (``can_fetch`` false): one warning, an hour before the tokens end (a tenth of
 a short lifetime), and the end of the job a minute before (a twentieth of a short one).
 
-With a keytab: a fetch at three quarters of the lifetime. The ResourceManager renews the first
-tokens only, so fresh ones may end before these would have: they last until they are to be renewed,
-by the next fetch (a day, where the first last a week). Each fetch that fails is a warning, and is
-repeated after a pause that grows. Where none succeeds, the job is warned and ended as above. A
-master that starts with tokens that have ended already (it follows one that fetched others) fetches
-at once, and has :data:`GRACE_S` for it. With ``restarts_gang`` the programs start anew after each
-fetch that gave others than before, since some (libhdfs, children in Java) read their tokens only
-once.
+With a keytab: a fetch at three quarters of the lifetime, or at once where that is over. The
+ResourceManager renews the first tokens only, so fresh ones may end before these would have: they
+last until they are to be renewed, by the next fetch (a day, where the first last a week). Each
+fetch that fails is a warning, and is repeated after a pause that grows. Where none succeeds, the
+job is warned and ended as above. With ``restarts_gang`` the programs start anew after each fetch
+that gave others than they have, since some (libhdfs, children in Java) read their tokens only once.
+
+==========================  =================================  =================================
+limit                       of                                 when it is over
+==========================  =================================  =================================
+60 s, two thirds of 90 s    ``Request.limit_s``: the process   it ends, and says what it waited
+                            that fetches                       for
+90 s, ``LIMIT_S``           ``TokenFetcher``: that process     it is killed
+120 s, ``FETCH_LIMIT_S``    ``Fetch``: until its answer        the next try, after a pause
+300 s, ``OVERDUE_S``, or    ``fetch_overdue``: the first       this attempt ends; YARN counts it,
+half of YARN's wait for a   fetch of a master whose tokens     and starts another or ends the job
+silent master, if shorter   have ended, with all its tries
+==========================  =================================  =================================
 """
 
 from __future__ import annotations
@@ -51,9 +63,7 @@ from typing import List, NamedTuple, Optional, Union
 from tony_core.schedulers.container_pool import TokenDates
 
 WARNING_S = 3600.0
-END_MARGIN_S = 60.0
-FETCH_LIMIT_S = 120.0  # from Fetch to its answer; the helper process has a shorter one
-GRACE_S = 600.0  # of a master whose first tokens are near their end when it starts
+FETCH_LIMIT_S = 120.0  # from Fetch to its answer
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3600.0
 
@@ -68,6 +78,7 @@ class Started(NamedTuple):
 
     issued: float
     ends: float
+    is_fetched: bool = False  # by this master: whether they could be handed on is the next event
 
 
 class Tick(NamedTuple):
@@ -78,7 +89,7 @@ class Fetched(NamedTuple):
     """Fresh tokens are here; the first of them to end ends at this time of the master's clock."""
 
     ends: float
-    renewed: bool = False  # they are those of the fetch before, which now end later
+    known: bool = False  # programs have them already, or start with them
 
 
 class FetchFailed(NamedTuple):
@@ -133,11 +144,8 @@ class TokenLifetime:
         """Take in what happened at this time; return what is to be done."""
         if isinstance(event, Started):
             self._set_times(event.issued, event.ends)
-            if self._can_fetch and self._end_at is not None:
-                # What is due was due before: an answer deserves time, whatever the dates say.
-                grace = min(GRACE_S, self._lifetime / 2)
-                self._end_at = max(self._end_at, now + grace)
-                self._warn_at = max(self._warn_at or now, now + grace / 2)
+            if event.is_fetched:
+                self._answer_by = now + FETCH_LIMIT_S
             return self._take_due(now)
         if self._end_at is None:
             return []  # not started, or ended
@@ -154,18 +162,19 @@ class TokenLifetime:
 
     def _set_times(self, issued: float, ends: float) -> None:
         self._lifetime = max(0.0, ends - issued)
-        self._warn_at = ends - warning_s(self._lifetime)
-        self._end_at = ends - end_margin_s(self._lifetime)
-        self._fetch_at = TokenDates(issued, ends).fetch_at if self._can_fetch else None
+        dates = TokenDates(issued, ends)
+        self._warn_at = ends - min(WARNING_S, self._lifetime / 10)
+        self._end_at = dates.end_at
+        self._fetch_at = dates.fetch_at if self._can_fetch else None
         self._failures = 0
         self._last_reason = ""
 
     def _note_fetched(self, event: Fetched, now: float) -> List[Command]:
-        if event.ends - end_margin_s(event.ends - now) <= now:
+        if TokenDates(now, event.ends).end_at <= now:
             return self._note_failure("the fresh tokens have ended already", now)
         self._answer_by = None
         self._set_times(now, event.ends)
-        if not self._restarts_gang or event.renewed:
+        if not self._restarts_gang or event.known:
             return []
         return [RestartGang(FRESH)]
 
@@ -218,16 +227,6 @@ class TokenLifetime:
             "without a keytab there are no others. Submit it again to go on from its checkpoint, or"
             f" ask the administrator for a longer {MAX_LIFETIME}"
         )
-
-
-def warning_s(lifetime: float) -> float:
-    """How long before the end of tokens of that lifetime the job is warned."""
-    return min(WARNING_S, lifetime / 10)
-
-
-def end_margin_s(lifetime: float) -> float:
-    """How long before the end of tokens of that lifetime the job is ended."""
-    return min(END_MARGIN_S, lifetime / 20)
 
 
 def describe_span(seconds: float) -> str:

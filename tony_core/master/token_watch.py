@@ -55,16 +55,12 @@ class TokenWatch:
             return
         for text in info.token_warnings:
             self._warn(StoryKind.TOKENS, text)
-        restarts_gang = refresh is TokenRefresh.RESTART
-        self._machine = TokenLifetime(info.fetches_tokens, restarts_gang)
-        if info.fetched is not None:
-            problem = self._distribute(info.fetched)
-            if problem:
-                self._warn(StoryKind.TOKENS, f"the fresh tokens {problem}")
-            if restarts_gang and info.attempt > 1:  # programs have those of the master before
-                self._feed_session(GangRestartRequested(token_lifetime.FRESH))
+        self._machine = TokenLifetime(info.fetches_tokens, refresh is TokenRefresh.RESTART)
         issued, ends = (self._to_clock(date) for date in info.tokens)
-        self._feed(token_lifetime.Started(issued, ends))
+        self._feed(token_lifetime.Started(issued, ends, info.fetched is not None))
+        if info.fetched is not None:
+            # A next master's programs have those of the master before.
+            self._hand_on(self._newest, info.fetched, known=info.attempt == 1)
 
     def close(self) -> None:
         """Decide nothing any more."""
@@ -127,18 +123,15 @@ class TokenWatch:
     def _note_fetched(self, number: int, fresh: FreshTokens) -> None:
         if number != self._newest or self._machine is None:
             return
-        renewed = fresh.renewed and fresh.content == self._distributed
-        problem = self._distribute(fresh)
-        if problem:
-            self._note_failure(number, f"they {problem}")
-            return
-        self._feed(token_lifetime.Fetched(self._to_clock(fresh.ends), renewed))
+        known = fresh.renewed and fresh.content == self._distributed
+        self._hand_on(number, fresh, known)
 
-    def _distribute(self, fresh: FreshTokens) -> str:
-        """Hand tokens on; why that is impossible, empty if they are handed on."""
+    def _hand_on(self, number: int, fresh: FreshTokens, known: bool) -> None:
+        """Give tokens to what needs them; ``known``: programs have these already."""
         try:
             distribute_tokens(fresh.content, self._pool, self._executors)
         except Exception as error:
-            return f"cannot be handed on ({error})"
+            self._note_failure(number, f"they cannot be handed on ({error})")
+            return
         self._distributed = fresh.content
-        return ""
+        self._feed(token_lifetime.Fetched(self._to_clock(fresh.ends), known))

@@ -153,6 +153,11 @@ class TokenDates(NamedTuple):
         """When fresh ones are due: a quarter of the lifetime is left for what goes wrong."""
         return self.issued + 0.75 * (self.ends - self.issued)
 
+    @property
+    def end_at(self) -> float:
+        """When a job without fresh ones is ended: its history is still to be written."""
+        return self.ends - min(60.0, (self.ends - self.issued) / 20)
+
 
 class FreshTokens(NamedTuple):
     """The answer to a fetch of fresh tokens."""
@@ -217,12 +222,13 @@ class ContainerPool(ABC):
         """
         raise SchedulerError("this scheduler gives its containers no tokens")
 
-    def check_fetch(self) -> None:
-        """Check whether fetch_tokens() can work here, where the job shipped a keytab.
+    def check_fetch(self) -> Optional[SchedulerError]:
+        """Why fetch_tokens() cannot work here, where the job shipped a keytab; else None.
 
-        A :class:`LastingRefusal` says why it never will, another :class:`SchedulerError` why that
-        is not known now. Called once, before :meth:`start`; it may take a minute.
+        A :class:`LastingRefusal` says why the job has to end, another :class:`SchedulerError` why
+        the answer is not known now. Called once, before :meth:`start`; it may take a minute.
         """
+        return None
 
     def fetch_tokens(self) -> FreshTokens:
         """Fetch fresh tokens of the user, by the keytab that the job shipped.

@@ -188,7 +188,7 @@ class TestPacking:
         errors = (tmp_path / "stderr").read_text()
         # The master runs, and misses what this container does not have.
         assert done.returncode == 1, errors
-        assert "the scheduler did not accept this master" in errors
+        assert "this master cannot start" in errors
         assert "this container's credentials hold no token of a master" in errors
         there = {str(path.relative_to(work / CODE)) for path in (work / CODE).rglob("*.*")}
         with tarfile.open(staged) as archive:

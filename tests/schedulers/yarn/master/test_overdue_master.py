@@ -20,11 +20,12 @@ from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId
 from tony_core.hadoop.yarn.messages import yarn
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job
+from tony_core.master.main import CannotStart, check_fetch
 from tony_core.schedulers.port import SchedulerError
 from tony_core.schedulers.yarn import job_credentials
 from tony_core.schedulers.yarn.master import pool_factory
 from tony_core.schedulers.yarn.node import start
-from tony_core.schedulers.yarn.node.fetch_request import Fetched
+from tony_core.schedulers.yarn.node.fetch_request import Fetched, Request
 
 NAME_NODE = "127.0.0.1:8020"
 FRESH = Token(b"fresh", b"p", HDFS_DELEGATION, NAME_NODE)
@@ -43,6 +44,7 @@ def hdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHdfs]:
         "dfs.namenode.http-address": made.urls[0].partition("//")[2],
         "hadoop.security.authentication": "kerberos",
         "yarn.resourcemanager.hostname": "127.0.0.1",
+        "yarn.am.liveness-monitor.expiry-interval-ms": "24000",
     }
     job = job_to_json(Job("long", ()))
     sent = job_credentials.MasterCredentials(job, (), "", site, "ann", ROOT, f"{ROOT}/history")
@@ -68,7 +70,7 @@ def hdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHdfs]:
 def runtime(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     """Stands in for TonY's own code, from which the master was started."""
     program = folder / "runtime.py"
-    program.write_text(f"import sys; sys.stdin.read()\n{body}\n")
+    program.write_text(f"import sys; request = sys.stdin.read()\n{body}\n")
     monkeypatch.setattr(sys, "argv", [str(program), "yarn-start", "master"])
 
 
@@ -85,17 +87,32 @@ def test_it_reads_journal_and_history_by_them(
         assert files.exists(context.state_dir)
         assert set(pool._contexts.credentials.tokens.values()) == {FRESH}
         assert pool._contexts.credentials.secrets == {}, "no executor gets the keytab"
-        pool.check_fetch()  # needs no second login
+        assert pool.check_fetch() is None
     finally:
         pool.close()
     content = pool.renew_tokens(answer.credentials.encode())
     assert (tmp_path / ".tony-tokens").read_bytes() == content
 
 
-def test_without_others_it_names_the_reason(
+def test_keys_that_do_not_fit_end_the_job_and_not_only_the_attempt(
     hdfs: FakeHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime(tmp_path, monkeypatch, "sys.exit('the keys are not those of the KDC')")
-    with pytest.raises(SchedulerError, match="the keys are not those of the KDC"):
+    _, pool = pool_factory.open_master(SimpleNamespace())
+    try:
+        with pytest.raises(CannotStart, match="the keys are not those of the KDC"):
+            check_fetch(pool)
+    finally:
+        pool.close()
+
+
+def test_a_kdc_that_is_away_is_waited_for_within_what_yarn_allows(
+    hdfs: FakeHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "request"
+    body = f"open({str(seen)!r}, 'w').write(request); sys.stderr.write('no KDC\\n'); sys.exit(3)"
+    runtime(tmp_path, monkeypatch, body)
+    with pytest.raises(SchedulerError, match=r"no others could be fetched within 12 s\. .*no KDC"):
         pool_factory.open_master(SimpleNamespace())
+    assert 7 < Request.decode(seen.read_text()).limit_s <= 8
     assert not (tmp_path / ".tony-tokens").exists()

@@ -22,6 +22,7 @@ from tony_core.job.spec import Job
 from tony_core.schedulers import container_pool
 from tony_core.schedulers.yarn import job_credentials
 from tony_core.schedulers.yarn.master import nodes, pool_factory
+from tony_core.schedulers.yarn.master.user_tokens import UserTokens
 from tony_core.schedulers.yarn.node import find_master, start
 
 RM = "127.0.0.1:8032"
@@ -63,9 +64,10 @@ class OpenedMaster:
         self.own_file = folder / "program-tokens"
         self.own_file.write_bytes(first.encode())
         env = {start.TOKEN_FILE_VARIABLE: str(self.own_file), "CONTAINER_ID": CONTAINER}
-        files = pool_factory.register_hdfs(sent, credentials)
+        tokens = UserTokens()
+        tokens.on_renewal(pool_factory.register_hdfs(sent, credentials).renew_tokens)
         self.context, self.pool = pool_factory.create_master(
-            sent, credentials, token, env, str(folder), files.renew_tokens
+            sent, credentials, token, env, str(folder), tokens
         )
 
     def launched(self) -> Credentials:

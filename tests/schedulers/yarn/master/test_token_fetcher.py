@@ -42,12 +42,12 @@ with open({log!r}, "a") as log:
 class Standin:
     """Stands in for TonY's own code, and keeps what it was given."""
 
-    def __init__(self, folder: Path, body: str, limit_s: float = 30.0) -> None:
+    def __init__(self, folder: Path, body: str) -> None:
         self._log = folder / "requests"
         program = folder / "runtime.py"
         program.write_text(STANDIN.format(log=str(self._log), body=body))
         command = (sys.executable, "-I", "-S", str(program))
-        self.fetcher = TokenFetcher(SHIPPED, SITE, "ann", command, "node7", limit_s)
+        self.fetcher = TokenFetcher(SHIPPED, SITE, "ann", command, "node7")
 
     def requests(self) -> List[Request]:
         return [Request.decode(json.loads(line)[0]) for line in self._lines()]
@@ -106,9 +106,9 @@ def test_no_tokens_and_why(
 def test_a_process_that_hangs_is_killed(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     body = f"open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    one = Standin(tmp_path, body, limit_s=2.0)
+    one = Standin(tmp_path, body)
     with pytest.raises(SchedulerError, match=r"node7: no answer .* within 2 s"):
-        one.fetcher.check()
+        one.fetcher.check(2.0)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
 
@@ -129,8 +129,15 @@ class TestOverdue:
     def fetch(
         self, one: Standin, held: Credentials, pause: Callable[[float], object] = lambda s: None
     ) -> object:
+        """Fetch by a clock that goes on in pauses only."""
         self.logged: List[str] = []
-        return fetch_overdue(one.fetcher, held, self.logged.append, 5.0, pause)
+        self.now = 0.0
+
+        def go_on(seconds: float) -> None:
+            self.now += seconds
+            pause(seconds)
+
+        return fetch_overdue(one.fetcher, held, self.logged.append, 30.0, lambda: self.now, go_on)
 
     def test_tokens_with_time_left_are_left(self, tmp_path: Path) -> None:
         one = Standin(tmp_path, answering())
@@ -158,8 +165,17 @@ class TestOverdue:
 
     def test_not_for_ever(self, tmp_path: Path) -> None:
         one = Standin(tmp_path, "sys.stderr.write('no KDC\\n'); sys.exit(3)")
-        with pytest.raises(SchedulerError, match="no KDC"):
-            self.fetch(one, self.held(1000, -1), lambda s: time.sleep(2))
+        with pytest.raises(SchedulerError, match=r"within 30 s\. node7: no KDC"):
+            self.fetch(one, self.held(1000, -1))
+        assert [each.limit_s for each in one.requests()] == pytest.approx(
+            [20, 50 / 3, 40 / 3, 10, 20 / 3]
+        ), "each try has what is left"
+
+    def test_too_late_for_the_first_ones(self, tmp_path: Path) -> None:
+        """The job would be ended at once: a minute before their end."""
+        one = Standin(tmp_path, "sys.exit(3)")
+        with pytest.raises(SchedulerError, match="have ended"):
+            self.fetch(one, self.held(10000, 50))
 
     def test_keys_that_do_not_fit_are_not_tried_again(self, tmp_path: Path) -> None:
         one = Standin(tmp_path, "sys.exit('not the keys of the KDC')")
@@ -172,7 +188,7 @@ class TestUserTokens:
     def test_a_job_without_a_keytab(self) -> None:
         held = Credentials({"nn": hdfs_token(1000, 2000)})
         tokens = UserTokens(dates=token_dates(held))
-        tokens.check()
+        assert tokens.check(logs_in=True) is None
         described = tokens.describe(INFO)
         assert described.tokens == (1000, 2000) and not described.fetches_tokens
         with pytest.raises(SchedulerError, match="ships no keytab"):
@@ -182,18 +198,17 @@ class TestUserTokens:
     def test_a_job_with_one(self, tmp_path: Path) -> None:
         one = Standin(tmp_path, "sys.exit('no library')")
         tokens = UserTokens(fetcher=one.fetcher)
-        with pytest.raises(LastingRefusal, match="no library"):
-            tokens.check()
-        described = tokens.describe(INFO)
-        assert described.fetches_tokens
-        assert described.token_warnings == ("no login by the shipped keytab: node7: no library",)
+        assert tokens.check(logs_in=False) is None and not (tmp_path / "requests").exists()
+        problem = tokens.check(logs_in=True)
+        assert isinstance(problem, LastingRefusal) and str(problem) == "node7: no library"
+        assert tokens.describe(INFO).fetches_tokens
         assert one.requests()[0].check
 
     def test_tokens_fetched_already_need_no_check(self, tmp_path: Path) -> None:
         one = Standin(tmp_path, "sys.exit('no library')")
         fresh = FreshTokens(b"tokens", time.time() + 60)
         tokens = UserTokens(fetcher=one.fetcher, fetched=fresh, dates=token_dates(FRESH, fresh))
-        tokens.check()
+        assert tokens.check(logs_in=True) is None
         described = tokens.describe(INFO)
         assert described.fetched == fresh and described.tokens is not None
         assert described.tokens.ends == fresh.ends

@@ -199,8 +199,8 @@ class YarnPool(container_pool.ContainerPool):
         self._user_tokens.renew(held)
         return Credentials(held.tokens).encode()
 
-    def check_fetch(self) -> None:
-        self._user_tokens.check()
+    def check_fetch(self) -> Optional[port.SchedulerError]:
+        return self._user_tokens.check(logs_in=not self._is_takeover)
 
     def fetch_tokens(self) -> container_pool.FreshTokens:
         return self._user_tokens.fetch()

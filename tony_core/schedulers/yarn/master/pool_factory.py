@@ -35,7 +35,11 @@ from tony_core.job.spec import Job
 from tony_core.schedulers import container_pool, port
 from tony_core.schedulers.yarn import home, job_credentials
 from tony_core.schedulers.yarn.local_resources import visibility_by_uri
-from tony_core.schedulers.yarn.master.application import MASTER_LOST_S, Application
+from tony_core.schedulers.yarn.master.application import (
+    MASTER_LOST_S,
+    Application,
+    exit_superseded,
+)
 from tony_core.schedulers.yarn.master.container_requests import ContainerRequests
 from tony_core.schedulers.yarn.master.launch_context import RUNTIME, LaunchContexts
 from tony_core.schedulers.yarn.master.nodes import NodeReports, UserClient
@@ -46,7 +50,6 @@ from tony_core.schedulers.yarn.node import start
 
 if TYPE_CHECKING:
     from tony_core.files.hdfs import WebHdfsFileSystem
-    from tony_core.schedulers.yarn.master.token_fetcher import TokenFetcher
 
 JOB_FOLDER = "tony-job"
 
@@ -59,19 +62,23 @@ def open_master(arguments: Any) -> Tuple[container_pool.MasterContext, YarnPool]
         raise port.SchedulerError("this container's credentials hold no token of a master")
     sent = job_credentials.read_master_credentials(credentials.secrets)
     folder = write_job_folder(sent, os.path.abspath(JOB_FOLDER))
-    more: Dict[str, Any] = {}
+    fetcher = fetched = refusal = None
     shipped = job_credentials.read_shipped_keytab(credentials.secrets)
     if shipped is not None:
-        from tony_core.schedulers.yarn.master.token_fetcher import create_fetcher, fetch_overdue
+        from tony_core.schedulers.yarn.master import token_fetcher
 
-        fetcher = create_fetcher(shipped, sent, os.environ)
-        fetched = fetch_overdue(fetcher, credentials, log)
+        fetcher = token_fetcher.create_fetcher(shipped, sent, os.environ)
+        limit_s = min(token_fetcher.OVERDUE_S, expiry_s(SiteConfiguration.of(sent.site)) / 2)
+        try:
+            fetched = token_fetcher.fetch_overdue(fetcher, credentials, log, limit_s)
+        except port.LastingRefusal as error:
+            refusal = error  # ends the job: for that the scheduler has to know this master
         if fetched is not None:  # before the first look at HDFS, where the journal is
             credentials = credentials.with_renewed(Credentials.decode(fetched.content))
-        more = {"fetcher": fetcher, "fetched": fetched}
-    files = register_hdfs(sent, credentials)
+    tokens = UserTokens(token_dates(credentials, fetched), fetcher, fetched, refusal)
+    tokens.on_renewal(register_hdfs(sent, credentials).renew_tokens)
     give_programs_their_tokens(os.environ)
-    return create_master(sent, credentials, token, os.environ, folder, files.renew_tokens, **more)
+    return create_master(sent, credentials, token, os.environ, folder, tokens)
 
 
 def give_programs_their_tokens(env: MutableMapping[str, str]) -> None:
@@ -89,13 +96,9 @@ def create_master(
     token: Token,
     env: Mapping[str, str],
     folder: str,
-    renew_files: Callable[[Credentials], object] = lambda tokens: None,
-    **more: Any,
+    tokens: UserTokens,
 ) -> Tuple[container_pool.MasterContext, YarnPool]:
-    """Context and pool from a container's credentials, environment and folder.
-
-    ``renew_files`` gives fresh tokens to the file systems of this process; the pool gets ``more``.
-    """
+    """Context and pool from a container's credentials, environment and folder."""
     attempt = attempt_of(token)
     if attempt is None:
         raise port.SchedulerError("the token of this container is no master's")
@@ -150,19 +153,19 @@ def create_master(
     )
     identity = container_identity(conf, sent.user, credentials)
     program_tokens = env.get(start.TOKEN_FILE_VARIABLE, "")
-
-    def renew(tokens: Credentials) -> None:
-        renew_files(tokens)
-        if program_tokens:  # of tony.am.command
-            tokens.write(program_tokens)
-
-    return context, connect_pool(conf, application, job, contexts, token, identity, renew, **more)
+    if program_tokens:  # of tony.am.command
+        tokens.on_renewal(lambda fresh: fresh.write(program_tokens))
+    return context, connect_pool(conf, application, job, contexts, token, identity, tokens)
 
 
 def master_lost_s(conf: SiteConfiguration) -> float:
     """How long executors wait for a next master: longer than YARN waits before it starts one."""
-    expiry_s = conf.integer("yarn.am.liveness-monitor.expiry-interval-ms", 0) / 1000
-    return max(MASTER_LOST_S, expiry_s * 4 / 3)
+    return max(MASTER_LOST_S, expiry_s(conf) * 4 / 3)
+
+
+def expiry_s(conf: SiteConfiguration) -> float:
+    """How long YARN waits for a silent master."""
+    return conf.integer("yarn.am.liveness-monitor.expiry-interval-ms", 600_000) / 1000
 
 
 def _program_environment(conf: SiteConfiguration, user: str) -> Dict[str, str]:
@@ -179,36 +182,28 @@ def connect_pool(
     contexts: LaunchContexts,
     token: Token,
     identity: ClusterIdentity,
-    renew: Callable[[Credentials], object] = lambda tokens: None,
-    fetcher: Optional[TokenFetcher] = None,
-    fetched: Optional[container_pool.FreshTokens] = None,
-    **more: Any,
+    user_tokens: Optional[UserTokens] = None,
+    superseded: Callable[[str], object] = exit_superseded,
 ) -> YarnPool:
     """A pool for the ResourceManager of a site; connects later."""
     allowed = endpoints.allowed_protections(conf)
     client = UserClient(conf, identity)
-    tokens = NodeTokens()
-
-    def renew_all(fresh: Credentials) -> None:
-        client.renew(identity._replace(tokens=fresh))
-        renew(fresh)
-
+    user_tokens = user_tokens or UserTokens()
+    user_tokens.on_renewal(lambda fresh: client.renew(identity._replace(tokens=fresh)))
     return YarnPool(
         RmMaster.open(endpoints.rm_scheduler(conf), token, allowed=allowed),
         application,
         ContainerRequests([role.name for role in job.roles], str(application.attempt)),
         contexts,
         NodeReports(client.nodes, application.with_port, log),
-        tokens=tokens,
+        tokens=NodeTokens(),
         open_node=lambda node, secret: NodeManager(node, secret, allowed=allowed),
         report=lambda: client.report(application.attempt.application),
         end=lambda why: client.fail(application.attempt.application, why),
         log=log,
         closing=client.close,
-        user_tokens=UserTokens(
-            renew_all, token_dates(contexts.credentials, fetched), fetcher, fetched
-        ),
-        **more,
+        superseded=superseded,
+        user_tokens=user_tokens,
     )
 
 

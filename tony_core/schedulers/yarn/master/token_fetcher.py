@@ -23,9 +23,10 @@ from tony_core.schedulers.yarn.job_credentials import MasterCredentials, Shipped
 from tony_core.schedulers.yarn.master.user_tokens import token_dates
 from tony_core.schedulers.yarn.node.fetch_request import UNREACHABLE, Fetched, Request
 
-LIMIT_S = 90.0  # the process gives up by itself, and with a reason, after 60 s
+LIMIT_S = 90.0
 OVERDUE_S = 300.0  # for the first fetch of a master whose tokens have ended
-PAUSE_S = 5.0
+PAUSE_S = 5.0  # between its tries
+LEAST_S = 10.0  # of a try: a shorter one would only say that it was too short
 
 
 class TokenFetcher:
@@ -43,7 +44,6 @@ class TokenFetcher:
         user: str,
         command: Sequence[str],
         node: str,
-        limit_s: float = LIMIT_S,
         warning: str = "",
     ) -> None:
         self._request = Request(
@@ -51,21 +51,20 @@ class TokenFetcher:
         )
         self._command = (*command, "yarn-fetch-tokens")
         self._node = node
-        self._limit_s = limit_s
         self.warning = warning
         self._held = b""
 
-    def check(self) -> None:
+    def check(self, limit_s: float = LIMIT_S) -> None:
         """Log in and do nothing.
 
         Raises :class:`LastingRefusal` if that cannot work on this node, or with this keytab, and
         :class:`SchedulerError` if a server could not be reached.
         """
-        self._run(self._request._replace(check=True))
+        self._run(self._request._replace(check=True), limit_s)
 
-    def fetch(self) -> FreshTokens:
+    def fetch(self, limit_s: float = LIMIT_S) -> FreshTokens:
         """Fresh tokens: those of the fetch before, renewed, as long as that is possible."""
-        answer = self._run(self._request._replace(held=self._held))
+        answer = self._run(self._request._replace(held=self._held), limit_s)
         try:
             fetched = Fetched.decode(answer)
         except ValueError as error:
@@ -73,18 +72,19 @@ class TokenFetcher:
         self._held = fetched.credentials.encode()
         return FreshTokens(self._held, fetched.ends, fetched.renewed)
 
-    def _run(self, request: Request) -> str:
+    def _run(self, request: Request, limit_s: float) -> str:
+        request = request._replace(limit_s=limit_s * 2 / 3)  # it then still can say why
         try:
             done = subprocess.run(
                 self._command,
                 input=request.encode(),
                 capture_output=True,
                 text=True,
-                timeout=self._limit_s,
+                timeout=limit_s,
             )
         except subprocess.TimeoutExpired:
             raise SchedulerError(
-                f"{self._node}: no answer of the login by the keytab within {self._limit_s:g} s"
+                f"{self._node}: no answer of the login by the keytab within {limit_s:g} s"
             ) from None
         except OSError as error:
             raise SchedulerError(
@@ -102,27 +102,34 @@ def fetch_overdue(
     held: Credentials,
     log: Callable[[str], object],
     limit_s: float = OVERDUE_S,
+    clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,
 ) -> Optional[FreshTokens]:
     """Fresh tokens for a master whose own are near their end, or past it; None where they are not.
 
     YARN starts each attempt with the tokens of the submit. Without others, one that starts after
-    their end could read neither journal nor history, so it tries until ``limit_s`` have passed.
-    Raises :class:`SchedulerError`.
+    their end could read neither journal nor history, so it tries until ``limit_s`` have passed, the
+    running fetch included. Raises :class:`SchedulerError`.
     """
     dates = token_dates(held)
     if dates is None or time.time() < dates.fetch_at:
         return None
-    end = time.monotonic() + limit_s
+    begun = clock()
+    usable_until, give_up_at = begun + dates.end_at - time.time(), begun + limit_s
     while True:
         try:
-            return fetcher.fetch()
+            return fetcher.fetch(min(LIMIT_S, give_up_at - clock()))
         except SchedulerError as error:
             log(f"no fresh tokens yet: {error}")
-            if time.time() < dates.ends:
+            if clock() < usable_until:
                 return None  # the first ones will do; the master tries again
-            if isinstance(error, LastingRefusal) or time.monotonic() >= end:
+            if isinstance(error, LastingRefusal):
                 raise
+            if clock() + PAUSE_S + LEAST_S > give_up_at:
+                raise SchedulerError(
+                    "the tokens of the job's submit have ended, and no others could be fetched"
+                    f" within {limit_s:g} s. {error}"
+                ) from None
         pause(PAUSE_S)
 
 

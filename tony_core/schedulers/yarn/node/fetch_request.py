@@ -10,6 +10,7 @@ request             meaning
 ``held``            the answer to the fetch before (a file of credentials, in base64), if there was
                     one
 ``file_systems``    locations; each is on a file system for which the job needs a token
+``limit_s``         after so many seconds it gives up, with a reason
 ``check``           only find the library, ``krb5.conf`` and a login; the answer is then empty
 ==================  ==========================================================================
 
@@ -34,7 +35,7 @@ from typing import Dict, NamedTuple, Tuple
 from tony_core.hadoop.credentials import Credentials
 
 FAILED, USAGE, UNREACHABLE = 1, 2, 3
-"""Exit codes: no other try can help, not a request, a server could not be reached."""
+"""Exit codes: no other try can help, not a request, a server could not be reached, or refused."""
 
 
 class Request(NamedTuple):
@@ -47,6 +48,7 @@ class Request(NamedTuple):
     file_systems: Tuple[str, ...] = ()
     check: bool = False
     held: bytes = b""
+    limit_s: float = 60.0
 
     def __repr__(self) -> str:  # without keys and tokens
         return f"Request(principal={self.principal!r}, user={self.user!r}, check={self.check!r})"

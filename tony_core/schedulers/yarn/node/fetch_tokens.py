@@ -9,23 +9,26 @@ only. Those of ``held`` are renewed until they are at the end of their maximum l
 take their place then. Each new one is renewed once, since the answer says when it expires.
 
 Otherwise one sentence on stderr says why there are none; exit code 1: another try cannot help, 3:
-a server could not be reached. Keys and tokens are in no argument, variable or message. Kerberos'
-library reads a keytab from a path only: it gets that of a file without a name, in memory, which
-ends with the process, whatever ends it.
+a server could not be reached, or refused (a NameNode in safe mode). Keys and tokens are in no
+argument, variable or message. Kerberos' library reads a keytab from a path only: it gets that of a
+file without a name, in memory, which ends with the process, whatever ends it. No core dump or other
+process of the user gets the memory.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import sys
 import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO, Callable, Iterator, List, NamedTuple, Optional, Sequence
 
 from tony_core.hadoop.credentials import Credentials
-from tony_core.hadoop.errors import ConfigurationError, HadoopError, RemoteError, Unreachable
+from tony_core.hadoop.errors import ConfigurationError, HadoopError, LoginError, RemoteError
 from tony_core.hadoop.hdfs.namenode_client import obtain_token, renew_token
 from tony_core.hadoop.identity import (
     ClusterIdentity,
@@ -46,12 +49,13 @@ from tony_core.schedulers.yarn.node.fetch_request import (
     Request,
 )
 
-LIMIT_S = 60.0
 SHIPPED = "the shipped keytab"
+PR_SET_DUMPABLE = 4
 
 
-def main(argv: Sequence[str], limit_s: float = LIMIT_S) -> int:
+def main(argv: Sequence[str]) -> int:
     """Answer the request on stdin; returns the exit code."""
+    protect_memory()
     try:
         if argv:
             raise ValueError(f"unexpected argument {argv[0]!r}")
@@ -60,18 +64,26 @@ def main(argv: Sequence[str], limit_s: float = LIMIT_S) -> int:
         sys.stderr.write(f"yarn-fetch-tokens: {error}\n")
         return USAGE
     step = ["starting"]
-    timer = threading.Timer(limit_s, _give_up, (limit_s, step))
+    timer = threading.Timer(request.limit_s, _give_up, (request.limit_s, step))
     timer.daemon = True
     timer.start()
     try:
         answer = _answer(request, lambda text: step.__setitem__(0, text))
     except HadoopError as error:
         sys.stderr.write(f"{error}\n")
-        return UNREACHABLE if isinstance(error, Unreachable) else FAILED
+        return FAILED if isinstance(error, (ConfigurationError, LoginError)) else UNREACHABLE
     finally:
         timer.cancel()
     sys.stdout.write(answer + "\n")
     return 0
+
+
+def protect_memory() -> None:
+    """Keep keys out of core dumps, and of the reach of ptrace by the user's other processes."""
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _answer(request: Request, report: Callable[[str], None]) -> str:
