@@ -16,6 +16,7 @@ from tests.fuzzing import fuzz, mutations
 from tests.hadoop.kerberos.handshakes import HandshakeServer, ScriptedLogin
 from tony_core.client.errors import PageError
 from tony_core.client.page import JobPage
+from tony_core.hadoop.rpc.connection import Address
 from tony_core.hadoop.web import WebAccess
 
 
@@ -196,9 +197,18 @@ class TestWithALogin:
         return ScriptedLogin()
 
     @pytest.fixture
-    def page(self, proxy: HandshakeServer, login: ScriptedLogin) -> Iterator[JobPage]:
+    def known(self) -> List[int]:
+        """The ports of further servers of the cluster."""
+        return []
+
+    @pytest.fixture
+    def page(
+        self, proxy: HandshakeServer, login: ScriptedLogin, known: List[int]
+    ) -> Iterator[JobPage]:
         url = f"http://{proxy.address}/proxy/application_1_0001/"
-        made = JobPage(url, timeout_s=5.0, access=WebAccess(login=login))
+        servers = (Address("127.0.0.1", proxy.port),)
+        access = WebAccess(login=login, login_for=servers, is_node=lambda host, port: port in known)
+        made = JobPage(url, timeout_s=5.0, access=access)
         yield made
         made.close()
 
@@ -227,10 +237,11 @@ class TestWithALogin:
             page.job()
 
     def test_a_redirect_begins_a_handshake_there(
-        self, proxy: HandshakeServer, page: JobPage, login: ScriptedLogin
+        self, proxy: HandshakeServer, page: JobPage, login: ScriptedLogin, known: List[int]
     ) -> None:
         page.job()
         with HandshakeServer() as other:
+            known.append(other.port)
             proxy.status = 302
             proxy.headers = {"Location": f"http://localhost:{other.port}/page"}
             page.job()
@@ -238,6 +249,17 @@ class TestWithALogin:
         assert login.targets == ["HTTP/127.0.0.1", "HTTP/localhost"]
         assert other.greetings == [1]
         assert "hadoop.auth" not in other.requests[0].cookie, "the cookie stays where it is from"
+
+    def test_a_redirect_to_a_stranger_is_not_followed(
+        self, proxy: HandshakeServer, page: JobPage, login: ScriptedLogin
+    ) -> None:
+        with HandshakeServer() as other:
+            proxy.status = 302
+            proxy.headers = {"Location": f"http://{other.address}/page"}
+            with pytest.raises(PageError, match="gets no login, for the cluster does not name it"):
+                page.job()
+            assert other.connections == 0
+        assert login.targets == ["HTTP/127.0.0.1"]
 
     def test_a_page_that_is_asked_directly_gets_no_login(self, proxy: HandshakeServer) -> None:
         proxy.asks = False

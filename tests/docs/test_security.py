@@ -30,7 +30,7 @@ CELLS = [
 
 
 def test_every_attacker_and_every_harm_is_there() -> None:
-    assert len(COLUMNS) == 5 and len(ROWS) == 8
+    assert len(COLUMNS) == 5 and len(ROWS) == 9
     assert all(len(cells) == len(COLUMNS) for cells in ROWS.values())
 
 

@@ -106,7 +106,8 @@ def test_web_servers() -> None:
                 "yarn.resourcemanager.webapp.address": rm.address,
             }
         )
-        web = WebClient(act_for(ClusterIdentity("gateway", login), "ann").for_web(conf))
+        identity = act_for(ClusterIdentity("gateway", login), "ann")
+        web = WebClient(identity.for_web(conf, lambda host, port: port == node.port))
         for server in (rm, node):
             for target in ("/x", "/x?y=1"):
                 web.get(server.address, target).close()

@@ -15,7 +15,13 @@ from tony_core.hadoop.identity import ClusterIdentity
 from tony_core.hadoop.rpc.connection import Address
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.tokens import RM_DELEGATION, Token
-from tony_core.hadoop.web import ServerNotProved, WebAccess, WebClient, WebUnreachable
+from tony_core.hadoop.web import (
+    ForeignServer,
+    ServerNotProved,
+    WebAccess,
+    WebClient,
+    WebUnreachable,
+)
 
 SECURE = {"hadoop.security.authentication": "kerberos"}
 
@@ -32,8 +38,9 @@ def login() -> ScriptedLogin:
 
 
 @pytest.fixture
-def web(login: ScriptedLogin) -> Iterator[WebClient]:
-    made = WebClient(WebAccess(login=login), timeout_s=10)
+def web(login: ScriptedLogin, server: HandshakeServer) -> Iterator[WebClient]:
+    access = WebAccess(login=login, login_for=(Address("127.0.0.1", server.port),))
+    made = WebClient(access, timeout_s=10)
     yield made
     made.close()
 
@@ -108,6 +115,60 @@ class TestHandshake:
         assert server.requests == []
 
 
+class TestWhoGetsALogin:
+    """Addresses come from pages and histories: a stranger could pass the handshake on."""
+
+    SITE = {
+        **SECURE,
+        "yarn.resourcemanager.webapp.address": "rm.invalid:8088",
+        "yarn.web-proxy.address": "Proxy.invalid:9099",
+        "yarn.log.server.web-service.url": "http://timeline.invalid/ws/v1/applicationhistory",
+    }
+
+    @pytest.fixture
+    def access(self, login: ScriptedLogin) -> WebAccess:
+        identity = ClusterIdentity("ann", login)
+        conf = SiteConfiguration.of(self.SITE)
+        return identity.for_web(conf, lambda host, port: (host, port) == ("node.invalid", 8042))
+
+    def test_no_server_that_the_cluster_does_not_name(
+        self, server: HandshakeServer, login: ScriptedLogin, access: WebAccess
+    ) -> None:
+        web = WebClient(access, timeout_s=10)
+        with pytest.raises(
+            ForeignServer, match=r"^127\.0\.0\.1:\d+ gets no login, for the cluster"
+        ):
+            web.get(server.address, "/x")
+        assert (server.connections, login.targets) == (0, [])
+
+    @pytest.mark.parametrize(
+        ("host", "port"),
+        [
+            ("rm.invalid", 8088),
+            ("RM.invalid", 8088),
+            ("proxy.invalid", 9099),
+            ("timeline.invalid", 80),
+            ("node.invalid", 8042),
+        ],
+    )
+    def test_those_of_the_site_and_the_nodes(self, access: WebAccess, host: str, port: int) -> None:
+        assert access.begin(host, port) is not None
+
+    @pytest.mark.parametrize(
+        ("host", "port"),
+        [("rm.invalid", 8089), ("rm.invalid", 8042), ("node.invalid", 8088), ("x.invalid", 8088)],
+    )
+    def test_no_other_port_or_host(self, access: WebAccess, host: str, port: int) -> None:
+        with pytest.raises(ForeignServer):
+            access.begin(host, port)
+
+    def test_a_configured_server_by_another_of_its_names(self, login: ScriptedLogin) -> None:
+        access = WebAccess(login=login, login_for=(Address("localhost", 8088),))
+        assert access.begin("127.0.0.1", 8088) is not None
+        with pytest.raises(ForeignServer):
+            access.begin("127.0.0.2", 8088)
+
+
 class TestSecretsInABody:
     def test_they_follow_the_proof(self, server: HandshakeServer, web: WebClient) -> None:
         with web.request("POST", server.address, "/apps", b"secret", proof="/info") as answer:
@@ -170,7 +231,7 @@ class TestIdentity:
     def test_a_login_and_no_name(self, login: ScriptedLogin) -> None:
         access = self.access(ClusterIdentity("ann", login))
         assert access.query() == {}
-        assert access.begin("h", 1) is not None
+        assert access.begin("127.0.0.1", 8088) is not None
 
     def test_where_web_servers_do_not_authenticate(self, login: ScriptedLogin) -> None:
         found = self.access(ClusterIdentity("ann", login), hadoop_http_authentication_type="simple")
@@ -202,11 +263,12 @@ class TestIdentity:
 def test_https(server: HandshakeServer, login: ScriptedLogin, tmp_path: Path) -> None:
     authority = server.secure(tmp_path)
     address = f"localhost:{server.port}"
-    web = WebClient(WebAccess(login=login), timeout_s=10)
+    servers = (Address("localhost", server.port),)
+    web = WebClient(WebAccess(login=login, login_for=servers), timeout_s=10)
     with pytest.raises(WebUnreachable, match=r"certificate is not trusted here .*tony\.https\.ca"):
         web.get(address, "/x", tls=True)
     assert login.targets == [], "nothing was sent"
-    web = WebClient(WebAccess(login=login, authorities=authority), timeout_s=10)
+    web = WebClient(WebAccess(login=login, login_for=servers, authorities=authority), timeout_s=10)
     with web.get(address, "/x", tls=True) as answer:
         assert answer.text() == b"{}"
     web.close()

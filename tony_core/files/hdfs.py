@@ -52,7 +52,12 @@ from tony_core.hadoop.errors import (
     HadoopError,
     Unreachable,
 )
-from tony_core.hadoop.identity import ClusterIdentity, cluster_identity, hdfs_token_service
+from tony_core.hadoop.identity import (
+    ClusterIdentity,
+    check_name_node,
+    cluster_identity,
+    hdfs_token_service,
+)
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.certificates import read_authorities
 from tony_core.hadoop.site.configuration import SiteConfiguration
@@ -205,6 +210,8 @@ class WebHdfsFileSystem(FileSystem):
     def _find(self, base: str) -> WebHdfs:
         """The file system of a URL; one object for all the ways to write it."""
         found = endpoints.name_service(self._conf, base or None)
+        if self._identity.is_secure:
+            check_name_node(found)
         web = found.web
         addresses = tuple(Address(one.host, one.port) for one in web.addresses)
         # Rename has to know that two locations are on one file system.
@@ -219,12 +226,13 @@ class WebHdfsFileSystem(FileSystem):
         negotiate: Optional[Callable[[str], Negotiation]] = None
         obtain: Optional[Callable[[], str]] = None
         login, tokens = self._identity.login, self._identity.tokens
-        knows_rpc = bool(found.rpc.addresses)  # a web server of another site's names none
         negotiates = endpoints.web_authentication(self._conf) == "kerberos"
-        if login is not None and knows_rpc and not negotiates:
+        if login is not None and not negotiates:
             obtain = _ObtainedToken(self._conf, self._identity, found).text
         elif login is not None:
             negotiate = partial(_Handshake, login)
+            if found.name not in endpoints.own_names(self._conf):
+                negotiate = _ForeignNameNode(self._conf, self._identity, found, negotiate)
         elif tokens is not None:
             obtain = partial(self._token_text, hdfs_token_service(self._conf, found), found.name)
             obtain()  # raises where there is no token
@@ -287,6 +295,39 @@ class _Handshake:
             return self._negotiation.check(status, headers)
         except AuthenticationError as error:
             raise ConnectionBroken(str(error)) from None
+
+
+class _ForeignNameNode:
+    """The handshakes with the web server of a NameNode that a job names and the site does not.
+
+    Any process of that host may listen at the web server's port, and could pass the handshake on.
+    So the NameNode proves itself first, by RPC, as a principal that only a NameNode has.
+    """
+
+    def __init__(
+        self,
+        conf: SiteConfiguration,
+        identity: ClusterIdentity,
+        found: endpoints.NameService,
+        begin: Callable[[str], Negotiation],
+    ) -> None:
+        self._ask = partial(_ask_name_node, conf, identity, found)
+        self._begin = begin
+        self._is_proved = False
+
+    def __call__(self, host: str) -> Negotiation:
+        if not self._is_proved:
+            self._ask()
+            self._is_proved = True
+        return self._begin(host)
+
+
+def _ask_name_node(
+    conf: SiteConfiguration, identity: ClusterIdentity, found: endpoints.NameService
+) -> None:
+    from tony_core.hadoop.hdfs.namenode_client import ask_name_node
+
+    ask_name_node(conf, identity, found)
 
 
 @contextmanager

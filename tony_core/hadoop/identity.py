@@ -82,8 +82,12 @@ class ClusterIdentity(NamedTuple):
             return User(self.user, self.real_user)
         return self.token(service(), server).to_message()
 
-    def for_web(self, conf: SiteConfiguration) -> WebAccess:
-        """The access to YARN's web servers.
+    def for_web(
+        self,
+        conf: SiteConfiguration,
+        is_node: Callable[[str, int], bool] = lambda host, port: False,
+    ) -> WebAccess:
+        """The access to YARN's web servers; ``is_node`` knows those of the cluster's nodes.
 
         They authenticate where ``hadoop.http.authentication.type`` is ``kerberos``. A secure site
         has to say that they do not (``simple``): what a server says of itself is not believed.
@@ -96,6 +100,8 @@ class ClusterIdentity(NamedTuple):
         if self.login is not None:
             return WebAccess(
                 login=self.login,
+                login_for=endpoints.web_servers(conf),
+                is_node=is_node,
                 proxy_user=self.user if self.real_user else "",
                 proxy_user_for=endpoints.rm_web(conf).addresses,
                 authorities=authorities,
@@ -278,10 +284,15 @@ def hdfs_token_service(conf: SiteConfiguration, service: endpoints.NameService) 
     """The service of tokens for a file system; of a pair of NameNodes, its name."""
     if service.highly_available:
         return f"ha-hdfs:{service.name}"
+    check_name_node(service)
+    return token_service(conf, service.rpc.addresses[0])
+
+
+def check_name_node(service: endpoints.NameService) -> None:
+    """Refuse a web server of which the site says nothing: who it has to be is not known."""
     if not service.rpc.addresses:
         raise ConfigurationError(
             f"the web server {service.name} belongs to none of the site's own NameNodes, and on a"
-            " cluster with Kerberos a job's token is for a NameNode: write hdfs://HOST:PORT, with"
-            f" the port for calls (as a rule {endpoints.NAME_NODE_PORT})"
+            " cluster with Kerberos logins and tokens are for a NameNode: write hdfs://HOST:PORT,"
+            f" with the port for calls (as a rule {endpoints.NAME_NODE_PORT})"
         )
-    return token_service(conf, service.rpc.addresses[0])

@@ -6,6 +6,11 @@ On a secure one each connection begins with a handshake in which the server prov
 server takes. Neither goes to another server than the one that it is for: a redirect leads to
 another connection, with a handshake of its own. A connection that was closed begins anew.
 
+Addresses come from pages, histories and redirects, which a job's author writes, and who gets a
+handshake can pass it on to another server of that host. So a login goes only to a server that the
+cluster names: one of the site's configuration, or a node in the ResourceManager's report
+(:meth:`WebAccess.begin`). To any other address a client with a login does not even connect.
+
 A service that acts for a user names that user (``doAs=``) to the ResourceManager's web server,
 behind which are the jobs' pages; to the others, which know no such parameter, it is itself.
 
@@ -16,9 +21,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 from collections import OrderedDict
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Protocol, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Set, Tuple
 from urllib.parse import urlencode
 
 from tony_core.hadoop.errors import HadoopError
@@ -41,6 +47,10 @@ class WebUnreachable(OSError):
 
 class ServerNotProved(HadoopError):
     """A request with secrets in it was not sent: the server does not prove who it is."""
+
+
+class ForeignServer(HadoopError):
+    """A server that the cluster does not name; it gets no login."""
 
 
 class Negotiation(Protocol):
@@ -82,6 +92,8 @@ class WebAccess:
         user: str = "",
         *,
         login: Any = None,
+        login_for: Tuple[Address, ...] = (),
+        is_node: Callable[[str, int], bool] = lambda host, port: False,
         token: str = "",
         token_for: Tuple[Address, ...] = (),
         proxy_user: str = "",
@@ -90,11 +102,14 @@ class WebAccess:
     ) -> None:
         """``user`` is named to the servers; ``token`` goes to the addresses ``token_for`` only.
 
+        ``login`` goes to the servers ``login_for``, and to the nodes that ``is_node`` knows.
         At the addresses ``proxy_user_for`` the owner of the login acts for ``proxy_user``.
         ``authorities`` (PEM) are trusted beside those of this machine.
         """
         self.user = user
         self._login = login
+        self._login_for = login_for
+        self._is_node = is_node
         self._token = token
         self._token_for = _pairs(token_for)
         self._proxy_user = proxy_user
@@ -119,14 +134,30 @@ class WebAccess:
         return f"{target}{separator}{urlencode({'doAs': self._proxy_user})}"
 
     def begin(self, host: str, port: int) -> Optional[Negotiation]:
-        """The authentication of a new connection."""
+        """The authentication of a new connection; :class:`ForeignServer` where none may be shown.
+
+        The one place that decides who gets a login.
+        """
         if self._login is not None:
+            if not (self._is_configured(host, port) or self._is_node(host, port)):
+                raise ForeignServer(
+                    f"{host}:{port} gets no login, for the cluster does not name it: it is neither"
+                    " a web server of the site's configuration nor a node that the"
+                    " ResourceManager knows"
+                )
             from tony_core.hadoop.kerberos import spnego
 
             return spnego.Negotiation(self._login, host)
         if self._token and (host.lower(), port) in self._token_for:
             return TokenFields(self._token)
         return None
+
+    def _is_configured(self, host: str, port: int) -> bool:
+        """Whether it is one of the configured servers, which may call itself by another name."""
+        named = [address.host.lower() for address in self._login_for if address.port == port]
+        if host.lower() in named:
+            return True
+        return any(_resolve(host) & _resolve(one) for one in named)
 
     def tls(self) -> ssl.SSLContext:
         """What a server's certificate is checked with; an OSError if it is unusable."""
@@ -192,8 +223,8 @@ class WebConnection:
         seconds = self._timeout_s if timeout_s is None else timeout_s
         while True:
             if self._http.sock is None:
-                self._http.connect()
                 self._negotiation = self._access.begin(self._http.host, self._http.port)
+                self._http.connect()
             self._http.sock.settimeout(seconds)
             negotiation = self._negotiation
             if proof and negotiation is not None and not negotiation.ready:
@@ -397,6 +428,13 @@ def describe_error(error: Exception) -> str:
 
 def _pairs(addresses: Tuple[Address, ...]) -> FrozenSet[Tuple[str, int]]:
     return frozenset((address.host.lower(), address.port) for address in addresses)
+
+
+def _resolve(host: str) -> Set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return set()
 
 
 def _lower(answer: http.client.HTTPResponse) -> Dict[str, str]:

@@ -10,8 +10,10 @@ import pytest
 from tests.hadoop.kerberos.handshakes import HandshakeServer, ScriptedLogin
 from tony_core.files.hdfs import WebHdfsFileSystem
 from tony_core.hadoop.credentials import url_string
+from tony_core.hadoop.errors import AuthenticationError
 from tony_core.hadoop.hdfs import namenode_client
 from tony_core.hadoop.identity import ClusterIdentity
+from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.tokens import HDFS_DELEGATION, Token
 
@@ -176,3 +178,45 @@ def test_an_unproved_redirect_is_not_followed(
     with pytest.raises(OSError, match="has not proved"):
         make(server).get("hdfs:///f")
     assert other.requests == []
+
+
+def test_a_web_server_of_another_site_gets_no_login(
+    server: HandshakeServer, other: HandshakeServer, make: Make, login: ScriptedLogin
+) -> None:
+    """A job names its places: any process may listen there, and pass the handshake on."""
+    files = make(server)
+    for scheme in ("webhdfs", "swebhdfs"):
+        with pytest.raises(OSError, match="none of the site's own NameNodes"):
+            files.get(f"{scheme}://{other.address}/job.xml")
+    assert (other.connections, login.targets) == (0, [])
+    files.mkdir(f"webhdfs://{server.address}/d")
+    assert server.greetings == [1], "the site's own"
+
+
+def test_another_name_node_proves_itself_by_rpc_first(
+    server: HandshakeServer,
+    other: HandshakeServer,
+    make: Make,
+    login: ScriptedLogin,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: List[str] = []
+    problems = [AuthenticationError("it is no nn/127.0.0.1")]
+
+    def ask(conf: object, identity: object, found: endpoints.NameService) -> None:
+        asked.append(found.name)
+        if problems:
+            raise problems.pop()
+
+    monkeypatch.setattr(namenode_client, "ask_name_node", ask)
+    monkeypatch.setattr(endpoints, "NAME_NODE_WEB_PORT", other.port)
+    files = make(server)
+    with pytest.raises(OSError, match=r"it is no nn/127\.0\.0\.1"):
+        files.mkdir("hdfs://127.0.0.1:8020/d")
+    assert (other.connections, login.targets) == (0, [])
+    for _ in range(2):
+        files.mkdir("hdfs://127.0.0.1:8020/d")
+    assert other.greetings == [1]
+    assert asked == ["127.0.0.1:8020"] * 2, "once until it has proved itself"
+    files.mkdir("hdfs:///d")
+    assert len(asked) == 2, "the site's own needs no other proof"

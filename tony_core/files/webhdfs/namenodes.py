@@ -255,11 +255,11 @@ class NameNodes:
         if found is None:
             connect_s = CONNECT_S if self._has_answered else self._limits.first_s
             service = self.service
+            negotiation = self._negotiate(address.host) if self._negotiate is not None else None
             found = Connection(
                 address, service.tls, deadline, CALL_S, connect_s, service.authorities
             )
-            if self._negotiate is not None:
-                found.negotiation = self._negotiate(address.host)
+            found.negotiation = negotiation
             return found
         found.until(deadline)
         return found

@@ -21,7 +21,10 @@ NAME_NODE_PORT = 8020
 NAME_NODE_WEB_PORT = 9870
 NAME_NODE_WEB_TLS_PORT = 9871
 
+LOG_SERVER = "yarn.log.server.web-service.url"
+
 _RM = "yarn.resourcemanager"
+_WEB_PROXY = "yarn.web-proxy.address"
 _RPC = "dfs.namenode.rpc-address"
 _NAME_NODE_PRINCIPAL = "dfs.namenode.kerberos.principal"
 _ANYWHERE = "0.0.0.0"
@@ -71,6 +74,17 @@ def rm_web(conf: SiteConfiguration) -> Endpoints:
     if yarn_uses_tls(conf):
         return _rm(conf, "webapp.https.address", RM_WEB_TLS_PORT, tls=True)
     return _rm(conf, "webapp.address", RM_WEB_PORT)
+
+
+def web_servers(conf: SiteConfiguration) -> Tuple[Address, ...]:
+    """YARN's web servers by configuration: ResourceManagers, their web proxy, a log server."""
+    found = [*rm_web(conf).addresses]
+    proxy, logs = conf.text(_WEB_PROXY), urlsplit(conf.text(LOG_SERVER))
+    if proxy:
+        found.append(_address(proxy, _WEB_PROXY, 443 if yarn_uses_tls(conf) else 80))
+    if logs.netloc:
+        found.append(_address(logs.netloc, LOG_SERVER, 443 if logs.scheme == "https" else 80))
+    return tuple(found)
 
 
 def allowed_protections(conf: SiteConfiguration) -> Tuple[str, ...]:
@@ -174,7 +188,7 @@ def _by_web_server(conf: SiteConfiguration, authority: str, tls: bool) -> NameSe
     port = NAME_NODE_WEB_TLS_PORT if tls else NAME_NODE_WEB_PORT
     address = _address(authority, "fs.defaultFS", port)
     wanted = (address.host.lower(), address.port)
-    for name in _own_names(conf):
+    for name in own_names(conf):
         try:
             found = _by_name(conf, name, tls)
         except ConfigurationError:
@@ -190,7 +204,7 @@ def _by_web_server(conf: SiteConfiguration, authority: str, tls: bool) -> NameSe
     )
 
 
-def _own_names(conf: SiteConfiguration) -> List[str]:
+def own_names(conf: SiteConfiguration) -> List[str]:
     """The authorities of the site's own file systems in ``hdfs`` URLs."""
     default = urlsplit(conf.text("fs.defaultFS"))
     urls = [f"hdfs://{name}" for name in conf.names("dfs.nameservices")]

@@ -206,6 +206,16 @@ def test_the_masters_containers(start: Any) -> None:
     assert client.masters(APP) == [LogRef("container_1_42_02_000001", "one:1", f"http:{link}")]
 
 
+def test_the_nodes_web_servers(start: Any) -> None:
+    nodes = [
+        {"id": "one:1", "state": "RUNNING", "nodeHTTPAddress": "one:8042"},
+        {"id": "two:1", "state": "LOST", "nodeHTTPAddress": ""},
+    ]
+    client, web = start({"nodes": {"node": nodes}})
+    assert client.node_addresses() == ["one:8042"]
+    assert web.requests[0][1] == "/ws/v1/cluster/nodes?user.name=ada"
+
+
 def test_what_it_cannot_carry_is_not_sent(start: Any) -> None:
     client, web = start((202, ""))
     wanted = job(master=MasterSpec(resources=Resources(512, 1, 1)))

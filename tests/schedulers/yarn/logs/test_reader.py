@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, Dict, Iterator, List, Sequence, Tuple
 
 import pytest
 
+from tests.hadoop.kerberos.handshakes import HandshakeServer, ScriptedLogin
 from tests.hadoop.logs.logfiles import RECORDED, WRITTEN, recorded, tfile
 from tests.schedulers.yarn.logs.standin_node import Node
 from tony_core.files.local import LocalFileSystem
@@ -19,6 +20,7 @@ from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.schedulers.port import LogRef, SchedulerError
 from tony_core.schedulers.yarn.logs import reader as module
 from tony_core.schedulers.yarn.logs.aggregated import StoredFile, StoredLogs
+from tony_core.schedulers.yarn.logs.node_web import KnownNodes
 from tony_core.schedulers.yarn.logs.reader import (
     YarnLogs,
     list_master_logs,
@@ -332,6 +334,99 @@ class TestTheLogServer:
         with pytest.raises(SchedulerError, match=r"may not read.*the log server .* answered 404"):
             world.logs.names(*ref)
         world.logs.close()
+
+
+class TestForgedHistories:
+    """Container, node and address are what the job's author wrote into its history."""
+
+    @pytest.mark.parametrize(
+        "container",
+        [
+            "container_1700000000000_0043_01_000002",
+            "container_1700000000001_0042_01_000002",
+            "container_e17_1700000000000_0043_01_000002",
+            "../../1700000000000_0043/container_1700000000000_0042_01_000002",
+            "",
+        ],
+    )
+    def test_the_container_of_another_application(
+        self, tmp_path: Path, node: Node, container: str
+    ) -> None:
+        """The reader may see both: a service is in the view lists of its users' jobs."""
+        url = f"http://{node.address}/ws/v1/applicationhistory/"
+        world = World(tmp_path, node, **{"yarn_log_server_web-service_url": url})
+        node.containers[container] = {"stdout": b"ann's"}
+        world.write(tfile([[(container, [("stdout", b"ann's")])]]))
+        with closing(world.logs):
+            for address in (world.ref[3], "http://127.0.0.1:1/"):
+                ref = (APP, container, NODE, address, "owner")
+                for call in (
+                    lambda ref=ref: world.logs.names(*ref),
+                    lambda ref=ref: world.logs.size(*ref, "stdout"),
+                    lambda ref=ref: world.logs.read(*ref, "stdout", 0, 10),
+                ):
+                    with pytest.raises(SchedulerError, match=f"is no container of {APP}"):
+                        call()
+        assert (node.requests, world.files.opened) == ([], [])
+
+    def test_one_after_a_restart_of_the_resource_manager(self, world: World, node: Node) -> None:
+        container = CONTAINER.replace("container_", "container_e17_")
+        node.containers[container] = {"stdout": b"text"}
+        ref = (APP, container, NODE, f"http://{node.address}/", "owner")
+        assert world.logs.read(*ref, "stdout", 0, 10) == b"text"
+
+    def test_a_login_goes_to_the_clusters_nodes_only(self, tmp_path: Path, node: Node) -> None:
+        values = {
+            "hadoop_security_authentication": "kerberos",
+            "hadoop_http_authentication_type": "kerberos",
+            "yarn_resourcemanager_webapp_address": "127.0.0.1:1",
+        }
+        login, reports = ScriptedLogin(), []
+        with HandshakeServer() as known, HandshakeServer() as forged:
+            known.body = b'[{"containerLogInfo": [{"fileName": "stdout"}]}]'
+
+            def report() -> List[str]:
+                reports.append(1)
+                return [known.address]
+
+            world = World(tmp_path, node, **values)
+            identity = ClusterIdentity("airflow", login)
+            with closing(
+                YarnLogs(world.conf, identity, world._files_of, nodes=report, timeout_s=10)
+            ) as logs:
+                for address in (known.address, f"http://{known.address}/node/containerlogs/x"):
+                    assert logs.names(APP, CONTAINER, NODE, address, "bob") == ["stdout"]
+                assert (len(known.greetings), len(reports)) == (1, 1)
+                ref = (APP, CONTAINER, NODE, f"http://{forged.address}/node/x", "bob")
+                for call in (
+                    lambda: logs.names(*ref),
+                    lambda: logs.size(*ref, "stdout"),
+                    lambda: logs.read(*ref, "stdout", 0, 10),
+                ):
+                    with pytest.raises(SchedulerError, match=r"gets no login, for the cluster"):
+                        call()
+                world.write(tfile([[(CONTAINER, [("stdout", b"collected")])]]))
+                folder = tmp_path / "owner"
+                folder.rename(tmp_path / "bob")
+                assert logs.read(*ref, "stdout", 0, 10) == b"collected"
+            world.logs.close()
+            assert (forged.connections, forged.requests) == (0, [])
+        assert login.targets == ["HTTP/127.0.0.1"]
+        assert len(reports) == 1
+
+    def test_how_long_a_report_of_nodes_is_used(self) -> None:
+        reports, now = [["One:8042"], ["one:8042", "two:8042"], ["two:8042"]], [0.0]
+        nodes = KnownNodes(lambda: reports.pop(0), lambda: now[0])
+        assert nodes.has("one", 8042)
+        assert not nodes.has("two", 8042) and not nodes.has("one", 80)
+        assert len(reports) == 2
+        now[0] += 60
+        assert nodes.has("two", 8042), "it has joined"
+        now[0] += 599
+        assert nodes.has("one", 8042)
+        now[0] += 1
+        assert not nodes.has("one", 8042)
+        assert reports == []
 
 
 class TestMasters:

@@ -97,9 +97,14 @@ class YarnLogReader(port.LogReader):
             raise SchedulerError(f"{app_id} has had no master yet")
         return masters
 
+    def _list_nodes(self) -> List[str]:
+        return self._connect().node_addresses()
+
     def _logs(self) -> YarnLogs:
         if self._opened is None:
             from tony_core.schedulers.yarn.logs.reader import YarnLogs
 
-            self._opened = YarnLogs(self._conf, self._identity, registry.filesystem)
+            self._opened = YarnLogs(
+                self._conf, self._identity, registry.filesystem, nodes=self._list_nodes
+            )
         return self._opened

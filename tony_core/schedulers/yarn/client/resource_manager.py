@@ -69,6 +69,9 @@ class ResourceManager(Protocol):
     def masters(self, application: ApplicationId) -> List[LogRef]:
         """The master's container of each attempt that has one, by attempt."""
 
+    def node_addresses(self) -> List[str]:
+        """``HOST:PORT`` of the web servers of all nodes that it knows, lost ones too."""
+
     def master_container(self, application: ApplicationId) -> Optional[ContainerId]:
         """The master's container of the last attempt, if it has one."""
 
@@ -124,6 +127,9 @@ class RpcResourceManager:
             name = str(attempt.master_container)
             found.append(LogRef(name, str(master.node), master.log_url) if master else LogRef(name))
         return found
+
+    def node_addresses(self) -> List[str]:
+        return [node.http for node in self._client.nodes(()) if node.http]
 
     def master_container(self, application: ApplicationId) -> Optional[ContainerId]:
         attempts = self._client.attempts(application)

@@ -145,6 +145,12 @@ class RestResourceManager:
                 if one.get("containerId")
             ]
 
+    def node_addresses(self) -> List[str]:
+        answer = self._call("GET", "nodes")
+        with _parsing():
+            listed = (answer.get("nodes") or {}).get("node", [])
+            return [str(one["nodeHTTPAddress"]) for one in listed if one.get("nodeHTTPAddress")]
+
     def master_container(self, application: ApplicationId) -> Optional[ContainerId]:
         masters = self.masters(application)
         return ContainerId.parse(masters[-1].container_id) if masters else None

@@ -10,13 +10,14 @@ from typing import List, Optional, Tuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from tony_core.hadoop.errors import HadoopError
+from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.web import WebClient, WebResponse, WebUnreachable
 from tony_core.schedulers.yarn.logs.node_web import LogsUnavailable, NoSuchLog, parse_log_names
 from tony_core.schedulers.yarn.logs.text import LogTextParser
 
 _PIECE = 1 << 16
-KEY = "yarn.log.server.web-service.url"
+KEY = endpoints.LOG_SERVER
 
 
 class LogServer:

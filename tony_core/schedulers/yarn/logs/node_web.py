@@ -10,8 +10,9 @@ through a log asks once.
 from __future__ import annotations
 
 import re
+import time
 from collections import OrderedDict
-from typing import Any, List, Optional, Tuple
+from typing import Any, Callable, FrozenSet, Iterable, List, Optional, Tuple
 from urllib.parse import quote, urlencode
 
 from tony_core.hadoop.errors import HadoopError
@@ -25,6 +26,9 @@ _MAX_OPEN = 8
 _MAX_TRIES = 6
 _HIDDEN = ("launch_container.sh", "directory.info")
 """YARN's own files in the log folder, which hold the container's whole environment."""
+
+KEPT_S = 600.0  # a report of nodes
+ANEW_S = 60.0  # at the earliest, where it lacks a node
 
 _Log = Tuple[str, str, str]
 
@@ -91,6 +95,32 @@ class _OpenLog:
         self.ended = True
         self.running = self._text.end()
         self._answer.close()
+
+
+class KnownNodes:
+    """The nodes' web servers as the ResourceManager reports them, for :class:`WebAccess`.
+
+    Where a job's history says that a container ran is no reason to believe that a node is there.
+    ``report`` is asked once for all nodes, and again when its answer is old, or lacks a node.
+    """
+
+    def __init__(
+        self, report: Callable[[], Iterable[str]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``report`` gives the ``HOST:PORT`` of each node, of whatever state."""
+        self._report = report
+        self._clock = clock
+        self._known: FrozenSet[str] = frozenset()
+        self._read: Optional[float] = None
+
+    def has(self, host: str, port: int) -> bool:
+        """Whether a node of the cluster serves there; raises what the report raises."""
+        wanted = f"{host}:{port}".lower()
+        kept_s = KEPT_S if wanted in self._known else ANEW_S
+        if self._read is None or self._clock() - self._read >= kept_s:
+            self._known = frozenset(address.lower() for address in self._report())
+            self._read = self._clock()
+        return wanted in self._known
 
 
 class NodeLogs:

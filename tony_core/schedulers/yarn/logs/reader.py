@@ -11,6 +11,11 @@ files are looked at; and when nothing is there either, the site's log server, if
 a container's logs were found in the files they stay. Both places hold the same bytes, so
 that a reader who goes by offsets misses nothing and gets nothing twice when they move.
 
+Container, node and address come from the job's page or history, which its author can write. So
+a container is read only if its id says that it is of this application: nodes and servers judge
+who may see a container, and a service may see more than its user. And a login goes only to a node
+that the ResourceManager reports (:mod:`tony_core.hadoop.web`).
+
 A log that is not there is empty. A container whose logs cannot be had is an error that
 says where they may be.
 """
@@ -20,7 +25,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 from urllib.parse import quote, urlencode, urlsplit
 
 from tony_core.files import registry
@@ -32,11 +48,12 @@ from tony_core.hadoop.logs.datainput import FormatError
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.web import TIMEOUT_S, WebClient, WebUnreachable
-from tony_core.hadoop.yarn.ids import ContainerId
+from tony_core.hadoop.yarn.ids import ApplicationId, ContainerId
 from tony_core.schedulers.port import LogRef, SchedulerError
 from tony_core.schedulers.yarn.logs.aggregated import LogsByName, StoredLogs, is_complete
 from tony_core.schedulers.yarn.logs.log_server import LogServer
 from tony_core.schedulers.yarn.logs.node_web import (
+    KnownNodes,
     LogsDenied,
     LogsUnavailable,
     NodeLogs,
@@ -76,11 +93,13 @@ class YarnLogs:
         identity: ClusterIdentity,
         files: Callable[[str], FileSystem] = registry.filesystem,
         *,
+        nodes: Callable[[], Iterable[str]] = tuple,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
+        """``nodes`` gives the web addresses of all nodes that the ResourceManager knows."""
         self._conf = conf
         self._user = identity.user
-        self._web = WebClient(identity.for_web(conf), timeout_s)
+        self._web = WebClient(identity.for_web(conf, KnownNodes(nodes).has), timeout_s)
         self._lacks_ticket = identity.tokens is not None and not self._web.access.user
         self._real_user = "" if self._web.access.user else identity.real_user
         self._nodes = NodeLogs(self._web, tls=endpoints.yarn_uses_tls(conf))
@@ -168,6 +187,11 @@ class YarnLogs:
         in_store: Callable[[LogsByName], T],
         on_server: Callable[[], T],
     ) -> T:
+        if not _is_container_of(whose.container_id, whose.app_id):
+            raise SchedulerError(
+                f"{whose.container_id} is no container of {whose.app_id}, though its page or"
+                " history names it: no log of another application is read for this one"
+            )
         with self._lock:
             try:
                 return self._look(whose, on_node, in_store, on_server)
@@ -264,6 +288,14 @@ class YarnLogs:
             f" {len(there)} nodes are there). A node's logs arrive when the application has ended:"
             " if it has just ended, try again in a moment; if the node was lost, so are its logs"
         )
+
+
+def _is_container_of(container_id: str, app_id: str) -> bool:
+    try:
+        application = ContainerId.parse(container_id).attempt.application
+        return application == ApplicationId.parse(app_id)
+    except ValueError:
+        return False
 
 
 def list_master_logs(
