@@ -14,6 +14,7 @@ import pytest
 from tests.importgraph import CHECKOUT, Graph, crossings, room_of, within
 
 _BOTTOM = (
+    "tony_core.durations",
     "tony_core.exit_causes",
     "tony_core.unexpected_errors",
     "tony_core.jsontext",
@@ -38,6 +39,7 @@ _CLIENT = (
 ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core": (),
     "tony_core.version": (),
+    "tony_core.durations": (),
     "tony_core.exit_causes": (),
     "tony_core.unexpected_errors": (),
     "tony_core.jsontext": (),
@@ -76,6 +78,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.history",
         "tony_core.protocol",
         "tony_core.protocol.job_secret",
+        "tony_core.durations",
         "tony_core.exit_causes",
         "tony_core.unexpected_errors",
         "tony_core.jsontext",

@@ -260,11 +260,6 @@ class TestLogins:
         with pytest.raises(JobError, match="is false, and with"):
             load_job(JobArguments(executes="x", conf=conf), env={}, cwd="/")
 
-    def test_what_is_shipped_is_named(self) -> None:
-        conf = {"tony.kerberos.ship-keytab": "true", "tony.scheduler": "yarn"}
-        with pytest.raises(JobError, match="ship-keytab: is true, and the job names no keytab"):
-            load_job(JobArguments(executes="x", conf=conf), env={}, cwd="/")
-
     def test_a_restart_for_fresh_tokens_that_never_come(self) -> None:
         conf = {"tony.kerberos.refresh": "restart"}
         loaded = load_job(JobArguments(executes="x", conf=conf), env={}, cwd="/")

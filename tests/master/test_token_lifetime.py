@@ -22,7 +22,6 @@ from tony_core.master.token_lifetime import (
     Tick,
     TokenLifetime,
     Warn,
-    describe_span,
 )
 
 HOUR, DAY = 3600.0, 86400.0
@@ -155,15 +154,6 @@ def test_tokens_of_a_masters_own_that_no_executor_gets_are_a_failure() -> None:
     (warning,) = machine.handle(FetchFailed("they cannot be handed on"), 1)
     assert isinstance(warning, Warn) and "handed on" in warning.text
     assert machine.next_deadline() == 11
-
-
-@pytest.mark.parametrize(
-    "seconds, words",
-    [(0, "0 s"), (7.4, "7 s"), (60, "1 min"), (3599.7, "1 h"), (WEEK - 60, "6 days 23 h"),
-     (DAY + 5, "1 day"), (150, "2 min 30 s")],
-)  # fmt: skip
-def test_spans_in_words(seconds: float, words: str) -> None:
-    assert describe_span(seconds) == words
 
 
 @given(

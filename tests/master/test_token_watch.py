@@ -61,7 +61,7 @@ def test_the_job_is_warned_and_ends_before_its_tokens(tmp_path: Path) -> None:
     assert state is AppState.FAILED
     assert "end of their maximum lifetime" in text and "Submit it again" in text
     (warning,) = token_lines(shell)
-    assert "without a keytab" in warning["text"]
+    assert "ships no keytab" in warning["text"]
 
 
 def test_without_tokens_there_is_no_end(tmp_path: Path) -> None:

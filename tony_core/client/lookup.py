@@ -372,7 +372,10 @@ def explain_unknown(scheduler: Scheduler, view: JobView, history: Optional[str] 
     page = "its page does not answer, and "
     if another:
         page = f"its page does not answer, or not {scheduler.user}, and "
-        whose = f" (the job is {view.user}'s, whose tony.yarn.acl.view names its other readers)"
+        whose = (
+            f" (the job is {view.user}'s, whose tony.yarn.acl.view names its other readers; a"
+            f" service acts for {view.user} by --proxy-user)"
+        )
     return (
         f"nothing is known of the tasks of {view.app_id}{whose}:"
         f" {'' if view.state.ended else page}there is no history of it that can be read{where}"

@@ -227,7 +227,11 @@ def identity_by_tokens(conf: SiteConfiguration, env: Mapping[str, str]) -> Clust
         mode = stat.S_IMODE(os.stat(path).st_mode)
         tokens = Credentials.of_container(env)
     except OSError as error:
-        raise ConfigurationError(f"{LOCATION}: {path}: {error.strerror or error}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigurationError(
+            f"{LOCATION}: {path} cannot be read ({reason}): correct the path, or unset {LOCATION}"
+            " and use a ticket (kinit)"
+        ) from None
     except CredentialsError as error:
         raise ConfigurationError(f"{LOCATION}: {path}: {error}") from None
     if mode & stat.S_IWOTH:

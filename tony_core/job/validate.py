@@ -212,12 +212,6 @@ def _shipped_keytab(job: Job) -> List[Problem]:
             return []
         message = f"of no effect without {SHIP_KEYTAB}: the job gets no fresh tokens"
         return [problem_at(job, "tony.kerberos.refresh", message, Severity.WARNING)]
-    if not job.hadoop.keytab:
-        message = (
-            "is true, and the job names no keytab: set tony.kerberos.principal and"
-            " tony.kerberos.keytab (--principal, --keytab) to the owner's"
-        )
-        return [problem_at(job, SHIP_KEYTAB, message)]
     if not job.network.tls and job.scheduler != "local":
         message = (
             f"is false, and with {SHIP_KEYTAB} the master sends fresh tokens to executors, by TLS"

@@ -129,7 +129,9 @@ def check_fetch(pool: ContainerPool) -> str:
     problem = pool.check_fetch()
     if isinstance(problem, LastingRefusal):
         raise CannotStart(
-            f"the job ships a keytab, by which no fresh tokens can be fetched. {problem}"
+            f"the job ships a keytab, by which no fresh tokens can be fetched. {problem}. That is"
+            " the administrator's to mend; without tony.kerberos.ship-keytab the job runs until its"
+            " tokens end"
         )
     return f"no login by the shipped keytab: {problem}" if problem else ""
 

@@ -60,6 +60,7 @@ from __future__ import annotations
 
 from typing import List, NamedTuple, Optional, Union
 
+from tony_core.durations import describe_duration
 from tony_core.schedulers.container_pool import TokenDates
 
 WARNING_S = 3600.0
@@ -188,7 +189,7 @@ class TokenLifetime:
         self._failures += 1
         self._last_reason = reason
         self._fetch_at = now + pause
-        return [Warn(f"no fresh tokens: {reason}. Next try in {describe_span(pause)}")]
+        return [Warn(f"no fresh tokens: {reason}. Next try in {describe_duration(pause)}")]
 
     def _take_due(self, now: float) -> List[Command]:
         commands: List[Command] = []
@@ -209,14 +210,14 @@ class TokenLifetime:
 
     def _warning(self, left: float) -> str:
         return (
-            f"the job will be ended in {describe_span(left)}: its tokens end then for good, and"
+            f"the job will be ended in {describe_duration(left)}: its tokens end then for good, and"
             f" {self._remedy()}"
         )
 
     def _why_end(self) -> str:
         return (
             "the job's tokens are at the end of their maximum lifetime"
-            f" ({describe_span(self._lifetime)}), and {self._remedy()}"
+            f" ({describe_duration(self._lifetime)}), and {self._remedy()}"
         )
 
     def _remedy(self) -> str:
@@ -224,22 +225,6 @@ class TokenLifetime:
             why = f" ({self._last_reason})" if self._last_reason else ""
             return f"its master has fetched no fresh ones{why}"
         return (
-            "without a keytab there are no others. Submit it again to go on from its checkpoint, or"
-            f" ask the administrator for a longer {MAX_LIFETIME}"
+            "it ships no keytab to fetch others by (tony.kerberos.ship-keytab). Submit it again to"
+            f" go on from its checkpoint, or ask the administrator for a longer {MAX_LIFETIME}"
         )
-
-
-def describe_span(seconds: float) -> str:
-    """A span in the largest two units: ``6 days 23 h``, ``59 min``, ``7 s``."""
-    left = int(seconds + 0.5)
-    days, left = divmod(left, 86400)
-    hours, left = divmod(left, 3600)
-    minutes, rest = divmod(left, 60)
-    named = [
-        f"{days} day" + ("s" if days != 1 else "") if days else "",
-        f"{hours} h" if hours else "",
-        f"{minutes} min" if minutes else "",
-        f"{rest} s" if rest else "",
-    ]
-    first = next((at for at, text in enumerate(named) if text), 3)
-    return " ".join(text for text in named[first : first + 2] if text) or "0 s"

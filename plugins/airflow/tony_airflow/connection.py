@@ -167,7 +167,8 @@ def site_of(connection: Any) -> Site:
     extra = _extra(connection, wrong)
     for key in extra:
         if key not in _KNOWN:
-            wrong.append(f"its extra has an unknown key {key}{did_you_mean(key, _KNOWN)}")
+            guess = did_you_mean(key, _KNOWN) or f"; expected one of {', '.join(_KNOWN)}"
+            wrong.append(f"its extra has an unknown key {key}{guess}")
     texts = {name: _text(extra, name, wrong) for name in (*_TEXTS, *_PLACES)}
     conf = _pairs(extra, "conf", wrong)
     login = read_login({name: _text(extra, name, wrong) for name in _LOGIN}, conf, wrong)

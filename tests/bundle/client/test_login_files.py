@@ -15,7 +15,7 @@ from tony_core.bundle.client import planning, staging
 from tony_core.bundle.client.login_files import LARGEST, LoginFiles, find_kind
 from tony_core.bundle.digests import Stamp
 
-REFUSED = "by which this client logs in, and its content never leaves this machine"
+REFUSED = "and no job takes that along"
 ANY = "of this machine, which a job cannot take along from here"
 
 

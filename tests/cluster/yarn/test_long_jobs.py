@@ -145,7 +145,7 @@ def test_with_a_keytab_a_job_goes_on_and_without_one_it_ends_with_its_reason(
     (cause,) = texts_of(short.job, "ending")
     assert cause.startswith("FAILED"), cause
     (warning,) = texts_of(short.job, "tokens")
-    assert "without a keytab" in warning
+    assert "ships no keytab" in warning
 
     assert "can run until" not in long.job.output_text
     ends = end_of(long)

@@ -51,8 +51,8 @@ class LoginFiles:
             is_same = identity == (held.stamp.device, held.stamp.inode)
             if is_same or (stamp.size == held.stamp.size and _content(path) == held.content):
                 return (
-                    f"is {held.path}, by which this client logs in, and its content never leaves"
-                    " this machine: remove it from the job's files"
+                    f"is the file by which this client logs in ({held.path}), and no job takes"
+                    " that along: remove it from the job's files"
                 )
         found = find_kind(path) if self._refuse_all and stamp.size <= LARGEST else ""
         if found:

@@ -73,6 +73,7 @@ PROGRAM = (
 PROGRAM_WEBHDFS = "tony_webhdfs"
 _TOP = (
     "__init__.py",
+    "durations.py",
     "exit_causes.py",
     "unexpected_errors.py",
     "jsontext.py",

@@ -193,19 +193,19 @@ class TestLifetimeLimits:
         assert found is not None and found.ends == 1_700_000_000 + 7 * self.DAY
         date = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.ends))
         assert found.text == (
-            f"can run until {date} (7 days): its tokens end then. For longer:"
-            " tony.kerberos.ship-keytab"
+            f"can run until {date} (7 days): its tokens end then. For longer,"
+            " submit by your own keytab, with tony.kerberos.ship-keytab=true"
         )
 
     def test_by_a_callers_tokens(self) -> None:
         found = self.limit(5 * 3600, ClusterIdentity("ann", tokens=Credentials()))
-        assert found is not None and "(5 hours) at the latest" in found.text
+        assert found is not None and "(5 h) at the latest" in found.text
         assert "the tokens of HADOOP_TOKEN_FILE_LOCATION end then, or before" in found.text
 
     def test_by_a_service_whose_keytab_no_job_may_have(self) -> None:
         found = self.limit(150, by_login()._replace(real_user="gateway"))
         assert found is not None and "Submitted again by gateway" in found.text
-        assert "(2 minutes)" in found.text and "keytab" not in found.text
+        assert "(2 min 30 s)" in found.text and "keytab" not in found.text
 
     def test_jobs_without_a_limit(self) -> None:
         assert self.limit(7 * self.DAY, by_login(), hadoop=Hadoop(ship_keytab=True)) is None

@@ -304,8 +304,8 @@ class TestCallersTokens:
 
     def test_a_dry_run_names_them(self, scheduler: YarnScheduler, rm: Rm) -> None:
         shown = scheduler.dry_run(str(APP), job(), (OURS,)).details
-        assert "HDFS_DELEGATION_TOKEN for lake:8020" in shown["master"]["parcel"]
-        assert "RM_DELEGATION_TOKEN for rm:8032" in shown["master"]["parcel"]
+        assert "HDFS_DELEGATION_TOKEN for lake:8020" in shown["master"]["credentials"]
+        assert "RM_DELEGATION_TOKEN for rm:8032" in shown["master"]["credentials"]
         assert shown["cancel_tokens_when_complete"] is False
         assert "password" not in repr(shown)
         assert rm.calls == []
@@ -357,7 +357,7 @@ class TestSubmitting:
 
     def test_a_dry_run_shows_no_secret(self, scheduler: YarnScheduler, rm: Rm) -> None:
         shown = scheduler.dry_run(str(APP), job(), (OURS,)).details
-        names = [line.partition(" ")[0] for line in shown["master"]["parcel"]]
+        names = [line.partition(" ")[0] for line in shown["master"]["credentials"]]
         assert names == ["tony.secret", "tony.job"]
         assert rm.calls == []
 

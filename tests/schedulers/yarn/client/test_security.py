@@ -98,6 +98,15 @@ class TestShippedKeytabs:
         link.symlink_to(keytab)
         assert find_security_problems(self.ships(link), self.by(keytab)) == []
 
+    def test_that_of_the_login_where_the_job_names_none(self, keytab: Path) -> None:
+        """By TONY_KERBEROS_KEYTAB."""
+        unnamed = Job("j", (), hadoop=Hadoop(ship_keytab=True))
+        assert find_security_problems(unnamed, self.by(keytab)) == []
+        assert read_principals(read_shipped_keys(unnamed, self.by(keytab))) == ["ann@X"]
+        for identity in (BY_TICKET, BY_TOKENS):
+            (problem,) = find_security_problems(unnamed, identity)
+            assert "this client has not logged in by a keytab: name the owner's" in problem
+
     def test_one_of_a_service_that_acts_for_a_user(self, keytab: Path) -> None:
         service = self.by(keytab, user="bob", real_user="ann")
         (problem,) = find_security_problems(self.ships(keytab), service)

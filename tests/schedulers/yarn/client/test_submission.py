@@ -102,7 +102,7 @@ def test_everything_that_a_dry_run_shows() -> None:
                     "visibility": "PRIVATE",
                 }
             },
-            "parcel": ["tony.secret (32 bytes)"],
+            "credentials": ["tony.secret (32 bytes)"],
         },
         "roles": {
             "ps": {

@@ -18,6 +18,7 @@ import time
 from typing import Dict, Iterable, List, Optional, Protocol, Sequence
 from urllib.parse import urlsplit
 
+from tony_core.durations import describe_duration
 from tony_core.files.artifact import Artifact
 from tony_core.hadoop.credentials import LOCATION, Credentials
 from tony_core.hadoop.errors import ConfigurationError
@@ -149,24 +150,20 @@ def find_lifetime_limit(
     if timeout is not None and now + timeout <= found.ends_s:
         return None
     date = time.strftime("%Y-%m-%d %H:%M", time.localtime(found.ends_s))
-    until = f"can run until {date} ({_describe_span(found.ends_s - now)})"
+    left = found.ends_s - now
+    if left > 600:  # a week, not a week less the second since the tokens were made
+        left = 60 * round(left / 60)
+    until = f"can run until {date} ({describe_duration(left)})"
     if identity.login is None:
         until += f" at the latest: the tokens of {LOCATION} end then, or before"
-        remedy = "For longer, submit with a login: tony.kerberos.ship-keytab"
+        remedy = "For longer, submit by your own keytab, with tony.kerberos.ship-keytab=true"
     elif identity.real_user:
         until += ": its tokens end then"
         remedy = f"Submitted again by {identity.real_user}, it goes on from its checkpoint"
     else:
         until += ": its tokens end then"
-        remedy = "For longer: tony.kerberos.ship-keytab"
+        remedy = "For longer, submit by your own keytab, with tony.kerberos.ship-keytab=true"
     return LifetimeLimit(found.ends_s, f"{until}. {remedy}")
-
-
-def _describe_span(seconds: float) -> str:
-    for size, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} seconds"
 
 
 def renewer_of(conf: SiteConfiguration) -> str:

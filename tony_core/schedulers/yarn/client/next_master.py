@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from typing import List, Mapping, NamedTuple, Optional, Tuple
 
+from tony_core.durations import describe_duration
 from tony_core.files.location import base_name
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.yarn.launch import PUBLIC, LocalFile
@@ -121,11 +122,7 @@ def describe_site(conf: SiteConfiguration) -> Tuple[bool, str]:
 
 def _first_tokens(conf: SiteConfiguration) -> str:
     """How long a job's first tokens last, as far as the client's configuration says."""
-    seconds = conf.integer(MAX_LIFETIME, _WEEK_MS) / 1000
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:g} s"
+    return describe_duration(conf.integer(MAX_LIFETIME, _WEEK_MS) / 1000)
 
 
 def _where(conf: SiteConfiguration) -> str:

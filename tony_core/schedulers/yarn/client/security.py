@@ -62,11 +62,14 @@ def find_shipping_problems(job: Job, identity: ClusterIdentity) -> List[str]:
 
 def read_shipped_keys(job: Job, identity: ClusterIdentity) -> bytes:
     """A keytab with the owner's keys alone, for the master; raises ConfigurationError."""
-    path, login = job.hadoop.keytab or "", identity.login
-    if login is None or os.path.realpath(path) != os.path.realpath(login.keytab or os.devnull):
+    login = identity.login
+    held = login.keytab if login is not None else ""
+    path = job.hadoop.keytab or held
+    if login is None or not held or os.path.realpath(path) != os.path.realpath(held):
         raise ConfigurationError(
             f"{_SHIP} is true, and this client has not logged in by {path or 'a keytab'}: name"
-            " the owner's by tony.kerberos.principal and tony.kerberos.keytab"
+            " the owner's by --principal and --keytab (tony.kerberos.principal,"
+            " tony.kerberos.keytab)"
         )
     try:
         with open(path, "rb") as file:

@@ -172,7 +172,7 @@ class AppRequest(NamedTuple):
                 "environment": dict(self.environment),
                 "files": {name: _describe_file(file) for name, file in sorted(self.files.items())},
                 **({"links": dict(self.links)} if self.links else {}),
-                "parcel": list(credentials),
+                "credentials": list(credentials),
             },
             "roles": {name: dict(role) for name, role in self.roles.items()},
         }
