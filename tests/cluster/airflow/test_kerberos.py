@@ -123,9 +123,9 @@ def test_a_task_that_is_marked_ends_the_users_job(
 
 
 THEFTS = {
-    "file": "and its content never leaves this machine",
-    "link": "and its content never leaves this machine",
-    "job_file": "and its content never leaves this machine",
+    "file": "and no job takes that along",
+    "link": "and no job takes that along",
+    "job_file": "and no job takes that along",
     "by_another_connection": "is a keytab of this machine, which a job cannot take along",
     "login": "names no login of its own",
     "login_without_user": "names no login of its own",
