@@ -235,7 +235,7 @@ class TestStrangers:
     ) -> None:
         """It repeats what a client has sent to it, as its own proof."""
         stranger.prove = lambda token: token
-        web = WebClient(become("ann").for_web(conf))
+        web = WebClient(become("ann").for_web(conf, is_node=lambda host, port: True))
         with pytest.raises(AuthenticationError, match="has not proved that it is HTTP/localhost"):
             web.get(f"localhost:{stranger.port}", "/x")
         web.close()
@@ -253,7 +253,7 @@ class TestStrangers:
     def test_a_host_that_the_kdc_does_not_know(
         self, conf: SiteConfiguration, become: Become, stranger: HandshakeServer
     ) -> None:
-        web = WebClient(become("ann").for_web(conf))
+        web = WebClient(become("ann").for_web(conf, is_node=lambda host, port: True))
         with pytest.raises(
             LoginError, match=r"(knows no|does not know the) service HTTP/127\.0\.0\.77"
         ):
