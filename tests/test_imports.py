@@ -90,7 +90,9 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core.client": (*_CLIENT, "tony_core.protocol.job_secret"),
     # How a job's secret is laid out: the client makes it, master and executor read it.
     "tony_core.protocol.job_secret": ("tony_core.protocol",),
-    "tony_core.cli": ("tony_core.client", *_CLIENT),
+    # Of protocol: whose process holds a connection of this machine.
+    "tony_core.portal": ("tony_core.client", "tony_core.protocol", *_CLIENT),
+    "tony_core.cli": ("tony_core.client", "tony_core.portal", *_CLIENT),
     "tony_executor": (
         "tony_core.protocol",
         "tony_core.protocol.job_secret",
@@ -123,6 +125,11 @@ MASTER_SIDE = (
 
 THIRD_PARTY = {
     "tony_core": {"lxml", "rich"},
+    # The extra "portal".
+    "tony_core.portal": {
+        *("authlib", "fastavro", "httpx", "itsdangerous", "jinja2", "prometheus_client"),
+        *("starlette", "uvicorn"),
+    },
     "tony_azkaban": {"requests"},
     # tony: what the function of a @task.tony runs beside, as any program does. hdfs, requests: of
     # the provider of HDFS.
@@ -294,7 +301,8 @@ def test_whatever_else_is_imported_is_declared(graph: Graph) -> None:
         for module in graph.modules(package)
         for found, words in [(found, str(found)) for found in graph.imports(module)]
         if words in foreign(graph, [module])
-        and found.imported.partition(".")[0] not in THIRD_PARTY.get(package, set())
+        and found.imported.partition(".")[0]
+        not in THIRD_PARTY.get(room_of(module, THIRD_PARTY), set())
     ]
     assert undeclared == []
 

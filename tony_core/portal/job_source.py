@@ -1,0 +1,54 @@
+"""One job as the portal shows it: from its master's page while it runs, else from its history."""
+
+from __future__ import annotations
+
+from typing import Any, List, Mapping, NamedTuple, Protocol, Tuple
+
+from tony_core.history.reader import JobHistory
+from tony_core.portal.index.rows import JobRow
+
+
+class ConfigEntry(NamedTuple):
+    """A key of the job's configuration, masked."""
+
+    key: str
+    value: str
+    source: str = ""  # "default", "tony.xml", "--conf", ...; empty: not known
+
+
+class LogChunk(NamedTuple):
+    """A part of a log."""
+
+    data: bytes
+    offset: int  # of its first byte
+    size: int  # of the whole log, as far as it is known now; -1: not known
+    over: bool = False  # nothing will be added
+
+
+class LogProblem(Exception):
+    """A log cannot be read; the message says why and what to do."""
+
+
+class JobSource(Protocol):
+    """Everything a job's page shows. Calls may block; each has a deadline of its own."""
+
+    row: JobRow
+    is_running: bool
+
+    def record(self) -> JobHistory:
+        """The newest that is known: job, tasks, metrics, story, problems."""
+
+    def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
+        """The story's lines from ``since`` on, and the number to ask for next."""
+
+    def config(self) -> Tuple[ConfigEntry, ...]:
+        """The configuration that it ran with."""
+
+    def streams(self, task: str) -> Tuple[Tuple[str, str], ...]:
+        """Of each of a task's logs its container and name."""
+
+    def log(self, task: str, name: str, container: str, offset: int, limit: int) -> LogChunk:
+        """A part of a log; a negative ``offset`` counts from its end. Raises LogProblem."""
+
+    def links(self) -> Mapping[str, str]:
+        """Links by name: page, yarn, airflow, azkaban, tensorboard..."""

@@ -1,0 +1,38 @@
+"""Who asks, and which jobs he may see. Pure."""
+
+from __future__ import annotations
+
+from typing import FrozenSet, NamedTuple
+
+
+class Viewer(NamedTuple):
+    """A person at a browser, as the login found him."""
+
+    name: str
+    groups: FrozenSet[str] = frozenset()
+    is_admin: bool = False
+
+
+def readers(owner: str, view_acl: str, is_public: bool = False) -> FrozenSet[str]:
+    """Who may see a job: ``user:NAME``, ``group:NAME``, and ``*`` where all may.
+
+    ``view_acl`` is as YARN writes it: users, a blank, groups, each with commas; ``*`` is all.
+    """
+    found = {f"user:{owner}"}
+    if is_public or view_acl.strip() == "*":
+        found.add("*")
+        return frozenset(found)
+    users, _, groups = view_acl.partition(" ")
+    found.update(f"user:{name.strip()}" for name in users.split(",") if name.strip())
+    found.update(f"group:{name.strip()}" for name in groups.split(",") if name.strip())
+    return frozenset(found)
+
+
+def names_of(viewer: Viewer) -> FrozenSet[str]:
+    """The entries of :func:`readers` that this viewer meets."""
+    return frozenset((f"user:{viewer.name}", "*", *(f"group:{name}" for name in viewer.groups)))
+
+
+def may_view(viewer: Viewer, allowed: FrozenSet[str]) -> bool:
+    """Whether a viewer may see a job with these :func:`readers`."""
+    return viewer.is_admin or bool(names_of(viewer) & allowed)
