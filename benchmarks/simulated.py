@@ -5,8 +5,9 @@
 is a master as every scheduler starts it: ``tony_core.master.main.serve``, with the journal,
 history, page and session machine of any job. Only the pool is played: it grants what is asked for
 at once, writes ``launched ID`` to its output for each executor that is to be started, and reads
-``ended ID`` from its input. ``without-history`` is a floor: nothing is recorded while the job runs. :class:`Executors` are the other end: one thread that speaks the
-protocol over TCP for all of them, each on a connection of its own.
+``ended ID`` from its input. ``without-history`` is a floor: nothing is recorded while the job runs.
+:class:`Executors` are the other end: one thread that speaks the protocol over TCP for all of them,
+each on a connection of its own.
 """
 
 # ruff: noqa: E402 - nothing of ours is on the path before
