@@ -7,9 +7,9 @@ number is one. Only the folder's name says which job it is, and only its owner w
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
-from tony_core.history.figures import job_figures
+from tony_core.history.figures import job_figures, pipeline_of
 from tony_core.history.reader import ENDED, JobHistory
 from tony_core.jsontext import is_number
 from tony_core.portal.index.rows import JobRow
@@ -18,7 +18,7 @@ from tony_core.portal.viewer import readers
 UNKNOWN = "UNKNOWN"
 """The state of a job whose files do not say it."""
 
-_NAME, _ERROR, _TAG, _TAGS, _FIGURES = 200, 500, 200, 50, 100
+_NAME, _ERROR, _TAG, _TAGS, _FIGURES, _PIPELINE = 200, 500, 200, 50, 200, 400
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
@@ -44,7 +44,7 @@ def build_row(location: str, app_id: str, owner: str, record: JobHistory, change
         tasks=len(record.tasks),
         error="" if state == "SUCCEEDED" else _error(job),
         tags=tags,
-        pipeline=pipeline_of(tags),
+        pipeline=_text(pipeline_of(tags), _PIPELINE),
         figures=figures,
         readers=tuple(sorted(readers(owner, _text(job.get("view_acl"), 2000)))),
         problem=_text("; ".join((*record.problems, *problem)), _ERROR),
@@ -73,11 +73,6 @@ def words_of(row: JobRow) -> str:
     """What a search finds a job by."""
     parts = (row.name, row.app_id, row.owner, row.queue, row.framework, row.state, row.pipeline)
     return " ".join(part for part in (*parts, *row.tags, row.error, row.problem) if part)
-
-
-def pipeline_of(tags: Iterable[str]) -> str:
-    """The pipeline that a job's tags name."""
-    return ""
 
 
 def _figures(record: JobHistory) -> Tuple[Dict[str, float], Tuple[str, ...]]:

@@ -21,16 +21,10 @@ VERSION = 1
 STAMP = f"{VERSION} {__version__}"
 
 FIGURES: Tuple[str, ...] = (
-    "duration_s",
-    "waiting_s",
-    "gpu_hours",
-    "vcore_hours",
-    "memory_gb_hours",
-    "memory_gb_hours_used",
-    "gpu_hours_wasted",
-    "memory_gb_hours_wasted",
-    "restarts",
-    "sessions",
+    *("duration_s", "queued_s", "waiting_s", "running_s", "lost_s", "sessions", "restarts"),
+    *("gpu_hours", "gpu_hours_used", "gpu_hours_wasted"),
+    *("memory_gb_hours", "memory_gb_hours_used", "memory_gb_hours_wasted"),
+    *("vcore_hours", "vcore_hours_used", "vcore_hours_wasted"),
 )
 """Of :mod:`tony_core.history.figures`, those that lists are sorted by and sums are made of."""
 
