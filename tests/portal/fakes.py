@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from tony_core.history.reader import JobHistory
 from tony_core.portal.app import create_app
-from tony_core.portal.index.rows import JobPage, JobRow, Query
+from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
 from tony_core.portal.settings import HistoryLocation, Settings
 from tony_core.portal.viewer import Viewer, may_view
@@ -25,12 +25,14 @@ class FakeIndex:
     def __init__(self, *rows: JobRow) -> None:
         self.held = list(rows)
         self.asked: List[Query] = []
-        self.sums: Sequence[Mapping[str, Any]] = ()
+        self.sums: Sequence[Usage] = ()
 
     def page(self, query: Query, viewer: Viewer) -> JobPage:
         self.asked.append(query)
         if query.after not in ("", "10"):
-            raise ValueError("the cursor is of another list")
+            raise ValueError("after: the cursor is of another list")
+        if query.sort.lstrip("-") not in ("submitted", "name"):
+            raise ValueError(f"sort: unknown column {query.sort!r}")
         rows = [row for row in self.held if self._shows(row, query, viewer)]
         begin = int(query.after or 0)
         shown = tuple(rows[begin : begin + query.limit])
@@ -48,11 +50,13 @@ class FakeIndex:
         readable = [row for row in self.held if may_view(viewer, frozenset(row.readers))]
         return [row for row in readable if row.app_id == app_id]
 
-    def usage(self, by: str, since: Optional[float], viewer: Viewer) -> Sequence[Mapping[str, Any]]:
+    def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
+        if by not in ("user", "queue"):
+            raise ValueError(f"by: unknown {by!r}")
         return self.sums
 
-    def facets(self, viewer: Viewer) -> Mapping[str, Sequence[str]]:
-        return {"user": sorted({row.owner for row in self.held}), "queue": ["default"]}
+    def facets(self, viewer: Viewer) -> Mapping[str, Mapping[str, int]]:
+        return {"user": {row.owner: 1 for row in self.held}, "state": {"RUNNING": 3}}
 
 
 class FakeSource:

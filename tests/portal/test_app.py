@@ -9,6 +9,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.portal.fakes import NASTY, FakePortal, a_row, a_source, a_task, an_event
+from tony_core.portal.index.rows import Usage
 from tony_core.portal.viewer import Viewer
 
 JOB = "/jobs/application_1_0001/"
@@ -87,7 +88,7 @@ def test_every_view_of_the_list_is_an_address() -> None:
         ("limit=99999", "limit"),
         ("since=yesterday", "yesterday"),
         ("since=nan", "nan"),
-        ("after=stale", "first page"),
+        ("after=stale", "another list"),
     ],
 )
 def test_an_odd_address_is_explained(query: str, words: str) -> None:
@@ -179,7 +180,7 @@ def test_hostile_texts_are_texts() -> None:
     source.logs = {("worker:0", "stdout"): NASTY.encode() + b"\x1b[31mred\x1b]0;t\x07\xff\n"}
     source.entries = (type(source.entries[0])(NASTY, NASTY, NASTY),)
     portal = FakePortal(source)
-    portal.index.sums = [{"name": NASTY, "jobs": 3, "gpu_hours": float("inf")}]
+    portal.index.sums = [Usage(NASTY, 3, {NASTY: 3}, {"gpu_hours": 1e18})]
     with portal.client() as client:
         paths = [JOB + path for path in PAGES]
         paths += ["/", f"/?q={NASTY}", "/users", JOB + f"log/worker:0/stdout?q={NASTY}"]
@@ -210,6 +211,7 @@ def test_the_api_is_the_masters() -> None:
         assert job["owner"] == "ann" and "source" not in job
         tasks = client.get(JOB + "api/tasks").json()["tasks"]
         assert [task["task"] for task in tasks] == ["worker:0", "worker:1"]
+        assert client.get(JOB + "api/timeline").json()["is_over"] is False
         assert client.get(JOB + "api/metrics").json()["task"]["worker:0"]["loss"]
         events = client.get(JOB + "api/events?since=1").json()
         assert [event["n"] for event in events["events"]] == [2] and events["next"] == 2
@@ -313,8 +315,8 @@ def test_who_may_not_end_a_job_has_no_button() -> None:
 def test_usage() -> None:
     portal = FakePortal(a_source())
     portal.index.sums = [
-        {"name": "ann", "jobs": 3, "failed": 1, "gpu_hours": 2.5},
-        {"name": "bob", "jobs": 1, "failed": 0, "gpu_hours": 40.0},
+        Usage("ann", 3, {"FAILED": 1, "SUCCEEDED": 2}, {"gpu_hours": 2.5, "waiting_s": 90.0}),
+        Usage("bob", 1, {"SUCCEEDED": 1}, {"gpu_hours": 40.0}),
     ]
     with portal.client() as client:
         for path in ("/users", "/queues", "/users?since=24h&sort=jobs"):
@@ -324,5 +326,5 @@ def test_usage() -> None:
         text = client.get("/users?sort=jobs").text
         assert text.index(">ann</a>") < text.index(">bob</a>")
         assert client.get("/users?sort=x").status_code == 400
-        assert client.get("/api/usage?by=queue&since=7d").json()["usage"][0]["name"] == "ann"
+        assert client.get("/api/usage?by=queue&since=7d").json()["usage"][0]["key"] == "ann"
         assert client.get("/api/usage?by=x").status_code == 400

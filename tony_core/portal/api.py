@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tony_core.portal.job_source import JobSource
-from tony_core.portal.pages.job import OpenJob, open_job
+from tony_core.portal.pages.job import OpenJob, open_job, timeline_of
 from tony_core.portal.site import Problem, Site, json_answer
 
 LONGEST_WAIT_S = 30.0
@@ -40,6 +40,7 @@ def routes(site: Site) -> List[Route]:
         Route("/jobs/{app_id}/api/job", with_job(job_json)),
         Route("/jobs/{app_id}/api/tasks", with_job(tasks_json)),
         Route("/jobs/{app_id}/api/metrics", with_job(lambda job: job.record.metrics)),
+        Route("/jobs/{app_id}/api/timeline", with_job(timeline_of)),
         Route("/jobs/{app_id}/api/events", events),
         Route("/jobs/{app_id}/api/config", config),
     ]

@@ -45,11 +45,15 @@ def create_app(
     endings: Optional[Endings] = None,
     middleware: Sequence[Middleware] = (),
     routes: Sequence[BaseRoute] = (),
+    find_problems: Callable[[], Sequence[str]] = tuple,
     log: Callable[[str], None] = lambda text: None,
 ) -> Starlette:
-    """The application. ``middleware`` sets ``request.state.viewer`` and checks the forms' tokens;
-    ``routes`` are those of the login and of the service; ``log`` takes tracebacks."""
-    site = Site(settings, index, open_source, endings, TABS)
+    """The application, to stand behind what sets ``request.state.viewer`` and ``csrf`` and checks
+    the forms' tokens (``middleware``, or a gate around the whole).
+
+    ``find_problems``: sentences on what cannot be read now; ``log`` takes tracebacks.
+    """
+    site = Site(settings, index, open_source, endings, TABS, find_problems)
 
     def refuse(request: Request, status: int, title: str, text: str) -> Response:
         if wants_json(request):

@@ -9,7 +9,18 @@ from __future__ import annotations
 import hashlib
 import time
 from pathlib import Path
-from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
 from urllib.parse import quote, urlencode
 
 import jinja2
@@ -17,7 +28,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from tony_core.portal import formats
-from tony_core.portal.index.rows import JobPage, JobRow, Query
+from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import JobSource
 from tony_core.portal.query import write_query
 from tony_core.portal.settings import Settings
@@ -58,16 +69,16 @@ class JobIndex(Protocol):
     """All jobs; each answer holds what its viewer may see and no more."""
 
     def page(self, query: Query, viewer: Viewer) -> JobPage:
-        """One page of a list. Raises ValueError for a cursor that is none."""
+        """One page of a list. Raises ValueError for a column or a cursor that is none."""
 
     def rows(self, app_id: str, viewer: Viewer) -> Sequence[JobRow]:
         """The jobs of an id."""
 
-    def usage(self, by: str, since: Optional[float], viewer: Viewer) -> Sequence[Mapping[str, Any]]:
+    def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
         """The sums of figures by ``user``, ``queue``..."""
 
-    def facets(self, viewer: Viewer) -> Mapping[str, Sequence[str]]:
-        """Which users, queues... there are."""
+    def facets(self, viewer: Viewer) -> Mapping[str, Mapping[str, int]]:
+        """Which users, queues... there are, with how many jobs."""
 
 
 class SourceOpener(Protocol):
@@ -104,12 +115,14 @@ class Site:
         open_source: SourceOpener,
         endings: Optional[Endings] = None,
         tabs: Sequence[Tab] = (),
+        find_problems: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self.settings = settings
         self.index = index
         self.open_source = open_source
         self.endings = endings
         self.tabs = tabs
+        self.find_problems = find_problems  # of locations and schedulers
         self.assets: Dict[str, bytes] = {}
         self.asset_names: Dict[str, str] = {}
         for name in (STYLE, SCRIPT):

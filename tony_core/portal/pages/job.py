@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from markupsafe import Markup
@@ -13,6 +14,7 @@ from starlette.routing import Route
 from tony_core.charts import MEASURED, draw_charts
 from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory
+from tony_core.history.timeline import timeline
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, JobSource
 from tony_core.portal.site import Problem, Site, safe_links
@@ -102,6 +104,7 @@ def show_overview(site: Site, request: Request) -> Response:
         lines=len(story),
         charts=_charts(site, request, job, CHARTS_SHOWN, own=True),
         result=_pretty(job.view.result),
+        timeline=timeline_of(job),
     )
 
 
@@ -258,6 +261,11 @@ def _troubled_first(tasks: Sequence[TaskView]) -> Tuple[TaskView, ...]:
     if len(tasks) <= TASKS_SHOWN:
         return tuple(tasks)
     return tuple(sorted(tasks, key=lambda task: _ORDER.get(task.state, 4)))
+
+
+def timeline_of(job: OpenJob) -> Mapping[str, Any]:
+    """Where the time went, as ``api/timeline`` has it."""
+    return timeline(job.record, time.time() if job.source.is_running else None).to_json()
 
 
 def _pretty(value: Any) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from tony_core.portal.index.rows import JobPage, JobRow, Query
-from tony_core.portal.query import STATES, BadQuery, read_query
+from tony_core.portal.query import STATES, read_query
 from tony_core.portal.site import Problem, Site, json_answer
 
 SPANS = (("24h", "last day"), ("7d", "last week"), ("30d", "last month"), ("90d", "last 90 days"))
@@ -60,7 +60,9 @@ def show_list(site: Site, request: Request) -> Response:
         page=page,
         states=STATES,
         spans=SPANS,
-        facets={name: _names(facets.get(name, ())) for name in ("user", "queue", "framework")},
+        facets={name: list(facets.get(name, ())) for name in ("user", "queue", "framework")},
+        counts=facets.get("state", {}),
+        problems=site.find_problems(),
         every=0 if query.after else EVERY_S,
         narrowed=bool(set(values) - {"sort", "limit", "after"}),
     )
@@ -76,17 +78,6 @@ def row_json(row: JobRow) -> Mapping[str, Any]:
 def _ask(site: Site, request: Request) -> Tuple[Query, JobPage]:
     try:
         query = read_query(request.query_params.multi_items())
-    except BadQuery as error:
-        raise Problem(400, "This address asks for something odd", str(error)) from error
-    try:
         return query, site.index.page(query, site.viewer(request))
-    except ValueError as error:
-        raise Problem(
-            400,
-            "This page of the list is not there",
-            f"{error}. Begin at the list's first page.",
-        ) from error
-
-
-def _names(found: Sequence[Any]) -> List[str]:
-    return [str(item) for item in found][:200]
+    except ValueError as error:  # BadQuery, of this module's or of the index's
+        raise Problem(400, "This address asks for something odd", str(error)) from error

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Dict, List, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tony_core.portal.index.rows import Usage
 from tony_core.portal.query import BadQuery, read_moment
 from tony_core.portal.site import Problem, Site, json_answer
 
@@ -17,17 +18,20 @@ SPANS = (
 )
 DEFAULT = "30d"
 KINDS = {"users": ("user", "User"), "queues": ("queue", "Queue")}
-#: Of each column its figure, its name and what is shown when one points at it.
+#: Of each column its figure, its name and what it means.
 COLUMNS = (
     ("jobs", "Jobs", "how many jobs"),
     ("failed", "Failed", "how many of them failed"),
-    ("gpu_hours", "GPU hours", "GPUs times the hours that they were held"),
-    ("vcore_hours", "Core hours", "cores times the hours that they were held"),
-    ("memory_gb_hours", "Memory, GB h", "memory that was asked for, times hours"),
-    ("memory_used_gb_hours", "used", "the most that tasks used, times hours"),
-    ("memory_wasted_gb_hours", "wasted", "asked for and not used"),
-    ("waiting_s", "Waited", "for containers, all jobs together"),
+    ("gpu_hours", "GPU hours", "GPUs that were asked for, times the hours that they were held"),
+    ("gpu_hours_wasted", "wasted", "GPU hours that were held and not used"),
+    ("vcore_hours", "Core hours", "cores that were asked for, times hours"),
+    ("vcore_hours_wasted", "wasted", "core hours that were held and not used"),
+    ("memory_gb_hours", "Memory GB h", "memory that was asked for, times hours"),
+    ("memory_gb_hours_used", "used", "memory that was used, times hours"),
+    ("memory_gb_hours_wasted", "wasted", "memory that was held and not used, times hours"),
+    ("waiting_s", "Waited", "for a master and for containers, all jobs together"),
 )
+_FAILED = ("FAILED", "TIMED_OUT")
 
 
 def routes(site: Site) -> List[Route]:
@@ -35,10 +39,8 @@ def routes(site: Site) -> List[Route]:
 
     def api(request: Request) -> Response:
         by = request.query_params.get("by", "user")
-        if by not in ("user", "queue", "framework", "pipeline"):
-            raise Problem(400, "Odd address", f"by={by!r}; expected user, queue, framework")
-        since = _since(request)
-        return json_answer({"usage": _rows(site, request, by, since)})
+        found = _ask(site, request, by, _since(request))
+        return json_answer({"by": by, "usage": [usage._asdict() for usage in found]})
 
     def page(kind: str) -> Route:
         return Route(f"/{kind}", lambda request: show_usage(site, request, kind))
@@ -50,13 +52,13 @@ def show_usage(site: Site, request: Request, kind: str) -> Response:
     """Sums by user or queue, the largest first."""
     by, title = KINDS[kind]
     span = request.query_params.get("since", DEFAULT)
-    found = _rows(site, request, by, _since(request))
+    found = [(usage.key, _sums(usage)) for usage in _ask(site, request, by, _since(request))]
     sort = request.query_params.get("sort", "gpu_hours")
     keys = [key for key, *_ in COLUMNS]
     if sort not in keys:
         raise Problem(400, "This address asks for something odd", f"sort={sort!r} is no column")
-    found.sort(key=lambda row: (-row["sums"].get(sort, 0.0), -row["sums"]["jobs"], row["name"]))
-    most = {key: max((row["sums"].get(key, 0.0) for row in found), default=0.0) for key in keys}
+    found.sort(key=lambda row: (-row[1].get(sort, 0.0), -row[1]["jobs"], row[0]))
+    most = {key: max((sums.get(key, 0.0) for _, sums in found), default=0.0) for key in keys}
     known = [column for column in COLUMNS if most[column[0]] or column[0] in ("jobs", "failed")]
     return site.render(
         request,
@@ -73,22 +75,26 @@ def show_usage(site: Site, request: Request, kind: str) -> Response:
     )
 
 
-def _rows(site: Site, request: Request, by: str, since: float | None) -> List[Dict[str, Any]]:
-    found: Sequence[Mapping[str, Any]] = site.index.usage(by, since, site.viewer(request))
-    rows = []
-    for item in found:
-        sums = {
-            name: float(value)
-            for name, value in item.items()
-            if isinstance(value, (int, float)) and not isinstance(value, bool)
-        }
-        sums.setdefault("jobs", 0.0)
-        rows.append({"name": str(item.get("name") or ""), "sums": sums})
-    return rows
-
-
-def _since(request: Request) -> float | None:
+def _ask(site: Site, request: Request, by: str, since: float) -> Sequence[Usage]:
     try:
-        return read_moment(request.query_params.get("since") or DEFAULT)
+        return site.index.usage(by, site.viewer(request), since)
+    except ValueError as error:
+        raise Problem(400, "This address asks for something odd", str(error)) from error
+
+
+def _sums(usage: Usage) -> Dict[str, float]:
+    figures = usage.figures
+    waited = figures.get("waiting_s", 0.0) + figures.get("queued_s", 0.0)
+    return {
+        **figures,
+        "jobs": float(usage.jobs),
+        "failed": float(sum(usage.states.get(state, 0) for state in _FAILED)),
+        "waiting_s": waited,
+    }
+
+
+def _since(request: Request) -> float:
+    try:
+        return read_moment(request.query_params.get("since") or DEFAULT) or 0.0
     except BadQuery as error:
         raise Problem(400, "This address asks for something odd", str(error)) from error
