@@ -298,7 +298,7 @@ RECORDS = st.builds(
 RECORDS = st.one_of(RECORDS, st.lists(SANE, max_size=40).map(story_of))
 
 
-@fuzz(record=RECORDS, now=st.one_of(st.none(), NUMBERS), by_day=200)
+@fuzz(record=RECORDS, now=st.one_of(st.none(), NUMBERS), by_day=80)
 def test_phases_cover_the_whole_and_never_overlap(record: JobHistory, now: Any) -> None:
     line = timeline(record, now)
     at = line.begin
@@ -316,7 +316,7 @@ def test_phases_cover_the_whole_and_never_overlap(record: JobHistory, now: Any) 
     json.dumps(line.to_json(), allow_nan=False)
 
 
-@fuzz(record=RECORDS, by_day=200)
+@fuzz(record=RECORDS, by_day=80)
 def test_figures_are_finite_and_not_negative(record: JobHistory) -> None:
     for name, value in job_figures(record).items():
         assert math.isfinite(value)
