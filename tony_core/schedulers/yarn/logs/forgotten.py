@@ -1,7 +1,7 @@
 """Logs of applications that the ResourceManager knows no more: what the nodes moved into files.
 
-No server says whose such an application was. So only the files in one user's folder are read, and the
-log server, which may show this client more than that user's, is not asked.
+No server says whose such an application was. So only the files in one user's folder are read, and
+the log server, which may show this client more than that user's, is not asked.
 """
 
 from __future__ import annotations
