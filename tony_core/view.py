@@ -18,6 +18,7 @@ TASK_ENDS = ("succeeded", "failed", "killed", "lost")
 MASTER = "am"  # the master among the containers that only the scheduler knows
 #: What only the page and history show, and ``--json`` does not.
 _ONLY_PAGE = ("mode", "phase", "trouble")
+ROLE_FACTS = ("instances", "memory_mb", "vcores", "gpus")
 
 
 class RunView(NamedTuple):
@@ -145,6 +146,8 @@ class JobView(NamedTuple):
     elastic: Mapping[str, Mapping[str, int]] = {}  # role -> there, of
     links: Mapping[str, str] = {}
     tags: Tuple[str, ...] = ()
+    roles: Mapping[str, Mapping[str, int]] = {}  # as asked: instances, and of each the resources
+    view_acl: str = ""  # who else may see it, as YARN writes it
     tasks: Tuple[TaskView, ...] = ()
     result: Any = None  # what the chief gave to tony.result()
 
@@ -230,6 +233,11 @@ def read_job(
         },
         links={str(name): str(url) for name, url in _mapping(job.get("links")).items() if url},
         tags=_texts(job.get("tags")),
+        roles={
+            str(role): {key: _int(_mapping(asked).get(key), 0) for key in ROLE_FACTS}
+            for role, asked in _mapping(job.get("roles")).items()
+        },
+        view_acl=str(job.get("view_acl") or ""),
         result=job.get("result"),
         tasks=tuple(read_task(task) for task in tasks),
     )

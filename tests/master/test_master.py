@@ -63,6 +63,8 @@ def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
     assert history.job["state"] == "SUCCEEDED"
     assert history.job["finished"] >= history.job["started"]
     assert [task["state"] for task in history.tasks] == ["succeeded", "succeeded"]
+    asked = {"instances": 2, "memory_mb": 2048, "vcores": 1, "gpus": 0}
+    assert history.job["roles"] == {"worker": asked} and history.job["view_acl"] == ""
     kinds = [event["kind"] for event in history.events]
     assert kinds[0] == "session-started" and kinds[-1] == "job-ended"
     assert [event["n"] for event in history.events] == list(range(1, len(kinds) + 1))

@@ -234,7 +234,7 @@ def mask_env(env: Mapping[str, str]) -> Tuple[Tuple[str, str], ...]:
 def mask_settings(settings: Tuple[Setting, ...]) -> Tuple[Setting, ...]:
     """Settings as people may see them."""
     return tuple(
-        Setting(item.key, mask_value(item.key, item.value), item.source, item.final)
+        Setting(item.key, mask_value(item.key, item.value), mask_text(item.source), item.final)
         for item in settings
     )
 

@@ -40,6 +40,7 @@ class Entry(NamedTuple):
     source: str  # a path or URL, or the word of the command line
     line: Optional[int] = None
     final: bool = False
+    origin: str = ""  # a property's own <source>: where its writer had the value from
 
     @property
     def where(self) -> str:
@@ -124,7 +125,9 @@ class _Reader:
         named = element.find("name")
         if named is not None and named.sourceline is not None:
             line = named.sourceline
-        self.entries.append(Entry(name.strip(), value, self.file, line, final))
+        sources = element.findall("source")  # Hadoop writes one for each file, the origin first
+        origin = str(sources[0].xpath("string()")).strip() if sources else ""
+        self.entries.append(Entry(name.strip(), value, self.file, line, final, origin))
 
     def _field(self, element: Element, name: str) -> Optional[str]:
         children = element.findall(name)

@@ -88,6 +88,16 @@ def view_job(
         },
         links=dict(info.links),
         tags=job.tags,
+        roles={
+            role.name: {
+                "instances": role.instances,
+                "memory_mb": role.resources.memory_mb,
+                "vcores": role.resources.vcores,
+                "gpus": role.resources.gpus,
+            }
+            for role in job.roles
+        },
+        view_acl=job.yarn.view_acl or "",
         tasks=tuple(
             _view_task(state, task, info, now, wall, measures(task.name), clean)
             for task in state.tasks.values()
