@@ -111,6 +111,27 @@ def make_login(settings: Settings, sessions: Sessions, peers: Peers) -> LoginMet
             return HeaderLogin(login, accounts, peers)
         except KeyError as error:
             raise PortalError(f"[login] trusted-users: {error.args[0]}") from None
+    if login.by == "oidc":
+        from tony_core.portal.access.oidc_login import OidcLogin, read_secret
+
+        try:
+            secret = read_secret(login.oidc_secret_file)
+        except (OSError, ValueError) as error:
+            raise PortalError(f"[login] client-secret-file: {error}") from None
+        return OidcLogin(settings, accounts, sessions, secret)
+    if login.by == "spnego":
+        from tony_core.hadoop.errors import HadoopError
+        from tony_core.hadoop.kerberos.gssapi import GssError, LibraryMissing
+        from tony_core.portal.access.spnego_login import SpnegoLogin
+
+        try:
+            return SpnegoLogin(settings, accounts, sessions)
+        except GssError as error:
+            raise PortalError(f"[login] keytab: {login.spnego_keytab}: {error}") from None
+        except LibraryMissing as error:
+            raise PortalError(f"[login] by = spnego needs Kerberos' library {error}") from None
+        except HadoopError as error:
+            raise PortalError(str(error)) from None
     return SocketLogin(accounts, peers)
 
 
