@@ -13,6 +13,7 @@ class HistoryLocation(NamedTuple):
     retention_s: Optional[float] = None  # None: the portal removes nothing by age
     retention_bytes: Optional[int] = None
     write_jhist: str = ""  # where the JVM TonY's files of its jobs are written, for other tools
+    kind: str = "tony"  # the layout below it: "tony", or "jvm-tony"
 
 
 class Login(NamedTuple):
