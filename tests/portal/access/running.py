@@ -99,9 +99,11 @@ class Running:
 
 @contextlib.contextmanager
 def running(settings: Settings, parts: Optional[Parts] = None) -> Iterator[Running]:
-    """The portal's gate, served on loopback."""
+    """The portal's gate, served on loopback; at any free port unless the URL names one."""
+    if not settings.url.rpartition(":")[2].isdigit():
+        settings = settings._replace(port=0)
     with (
-        bind(settings._replace(port=0)) as listener,
+        bind(settings) as listener,
         open_gate(settings, parts or Parts(APP)) as gate,
     ):
         server = uvicorn.Server(server_config(gate))

@@ -14,9 +14,6 @@ import secrets
 from typing import Any, Dict, List, Mapping, Tuple
 from urllib.parse import quote
 
-import httpx
-import joserfc.errors
-from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.starlette_client import OAuth
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from starlette.requests import Request
@@ -96,7 +93,7 @@ class OidcLogin:
         try:
             await self._load_metadata()
             response: Response = await self._provider.authorize_redirect(request, self._callback)
-        except _ERRORS as error:
+        except Exception as error:  # of authlib, of joserfc, of the HTTP client that it found
             raise _unavailable(error) from None
         (key,) = pending
         state = key.rpartition("_state_provider_")[2]
@@ -156,7 +153,7 @@ class OidcLogin:
             if not claims:
                 raise ValueError("it sent no identity token")
             claims = await self._complete(token, dict(claims))
-        except _ERRORS as error:
+        except Exception as error:  # of authlib, of joserfc, of the HTTP client that it found
             raise _unavailable(error) from None
         name, groups = read_claims(claims, self._user_claim, self._groups_claim)
         viewer = self._accounts.viewer(name, groups)
@@ -203,17 +200,6 @@ def read_secret(path: str) -> str:
     if not secret or len(secret) > _LONGEST_SECRET or not secret.isprintable():
         raise ValueError("it is not one line with a secret")
     return secret
-
-
-_ERRORS = (
-    AuthlibBaseError,
-    httpx.HTTPError,
-    joserfc.errors.JoseError,
-    KeyError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
 
 
 def _unavailable(error: BaseException) -> Refused:

@@ -62,13 +62,10 @@ class SpnegoLogin:
                 " (docs/portal.md)",
                 _CHALLENGE,
             )
-        token = _decode(text)
-        viewer, answer = await run_in_threadpool(self._accept, token)
-        number = self._sessions.begin(viewer)
-        proof = base64.b64encode(answer).decode()
-        return Identified(
-            viewer, f"session {number}", number, {"www-authenticate": f"Negotiate {proof}"}
-        )
+        found, answer = await run_in_threadpool(self._accept, _decode(text))
+        number = self._sessions.begin(found)
+        proof = {"www-authenticate": f"Negotiate {base64.b64encode(answer).decode()}"}
+        return Identified(found, f"session {number}", number, proof)
 
     async def close(self) -> None:
         """Give back nothing: a credential is acquired for each login."""
