@@ -13,7 +13,6 @@ import socket
 from typing import Callable, Iterator, Mapping, NamedTuple
 
 import uvicorn
-from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from tony_core.client.errors import ClientError
@@ -137,7 +136,10 @@ def make_login(settings: Settings, sessions: Sessions, peers: Peers) -> LoginMet
 
 def make_parts(settings: Settings) -> Parts:
     """The index, the sources and the application, started."""
-    return Parts(Starlette())
+    from tony_core.portal.assembly import assemble
+
+    portal = assemble(settings)
+    return Parts(portal.app, lambda: "; ".join(portal.problems()), portal.numbers, portal.close)
 
 
 def bind(settings: Settings) -> socket.socket:
