@@ -63,11 +63,17 @@ def write_files(root: str, made: JvmFiles) -> Optional[str]:
     return write_folder(files, folder, made)
 
 
-def write_folder(files: FileSystem, folder: str, made: JvmFiles) -> str:
+def write_folder(
+    files: FileSystem,
+    folder: str,
+    made: JvmFiles,
+    folder_mode: int = FOLDER_MODE,
+    file_mode: int = FILE_MODE,
+) -> str:
     """Write a job's files into a folder; the ``.jhist`` file last, since all is there with it."""
-    files.mkdir(folder, FOLDER_MODE)
-    files.put(join(folder, made.config_name), made.config, FILE_MODE)
-    files.put(join(folder, made.jhist_name), made.jhist, FILE_MODE)
+    files.mkdir(folder, folder_mode)
+    files.put(join(folder, made.config_name), made.config, file_mode)
+    files.put(join(folder, made.jhist_name), made.jhist, file_mode)
     return folder
 
 
