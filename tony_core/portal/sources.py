@@ -28,9 +28,9 @@ from tony_core.client.errors import PageError
 from tony_core.client.merge import from_page, lasting_links, with_end
 from tony_core.client.page import JobPage
 from tony_core.hadoop.web import WebAccess
+from tony_core.history.configuration import parse_config
 from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory
-from tony_core.job.xmlfile import read_xml
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
 from tony_core.portal.live_jobs import LIVE, LiveJob, LiveJobs
@@ -174,8 +174,10 @@ class PortalJob:
         data = self._sources.config(self.row)
         if data is None:
             return ()
-        entries, _ = read_xml(data, "")
-        return tuple(ConfigEntry(entry.key, entry.text) for entry in entries)
+        try:
+            return tuple(ConfigEntry(e.key, e.value, e.source) for e in parse_config(data))
+        except ValueError:
+            return ()
 
     def links(self) -> Mapping[str, str]:
         """Links by name; http and https only, for the job's author writes them."""
