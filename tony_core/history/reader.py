@@ -54,13 +54,18 @@ def read_job(root: str, app_id: str, events: bool = True) -> JobHistory:
     return read_folder(join(root, app_id), app_id, events)
 
 
-def read_folder(folder: str, app_id: str, events: bool = True) -> JobHistory:
-    """Everything known of one job, from its own history folder."""
-    files = filesystem(folder)
+def read_folder(
+    folder: str, app_id: str, events: bool = True, files: Optional[FileSystem] = None
+) -> JobHistory:
+    """Everything known of one job, from its own history folder.
+
+    ``files`` reads it in place of the folder's own file system, by rules of its own.
+    """
+    files = files or filesystem(folder)
     summary, problems = _read_summary(files, folder)
     story: List[Mapping[str, Any]] = []
     if events:
-        story, more = read_events(folder)
+        story, more = read_events(folder, files)
         problems += more
     if not summary and not story and not files.exists(folder):
         raise NoHistory(f"no history of {app_id} below {folder.rpartition('/')[0]}")
@@ -86,21 +91,24 @@ def place(named: Optional[str], app_id: str, default: str, later: bool) -> str:
     return default if fell_back else folder
 
 
-def segments(folder: str) -> List[str]:
+def segments(folder: str, files: Optional[FileSystem] = None) -> List[str]:
     """The names of a job's segments, in order."""
+    files = files or filesystem(folder)
     try:
-        names = [s.location.rpartition("/")[2] for s in filesystem(folder).list(folder)]
+        names = [s.location.rpartition("/")[2] for s in files.list(folder)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted((name for name in names if segment_number(name)), key=segment_number)
 
 
-def read_events(folder: str) -> Tuple[List[Mapping[str, Any]], List[str]]:
+def read_events(
+    folder: str, files: Optional[FileSystem] = None
+) -> Tuple[List[Mapping[str, Any]], List[str]]:
     """Every event in order, and what could not be read."""
-    files = filesystem(folder)
+    files = files or filesystem(folder)
     story: List[Mapping[str, Any]] = []
     problems: List[str] = []
-    for name in segments(folder):
+    for name in segments(folder, files):
         try:
             lines = _get(files, join(folder, name)).split(b"\n")
         except OSError as error:
@@ -196,7 +204,7 @@ def _get(files: FileSystem, location: str) -> bytes:
     In a place that users share, another user's job has whatever that user likes.
     """
     try:
-        if is_remote(location):
+        if is_remote(location) or files is not filesystem(location):
             return files.get(location, LARGEST)
         handle = os.open(local_path(location), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as stream:

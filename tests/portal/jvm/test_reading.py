@@ -27,8 +27,9 @@ from tests.portal.jvm.files import (
     text,
 )
 from tony_core.history.reader import JobHistory
+from tony_core.history.timeline import timeline
 from tony_core.portal.jvm import avro, reading
-from tony_core.portal.jvm.config import JvmConfig, read_jvm_config, to_xml, with_roles
+from tony_core.portal.jvm.config import Entry, JvmConfig, read_jvm_config, to_xml, with_roles
 from tony_core.portal.jvm.reading import read_jhist
 from tony_core.portal.jvm.schema import EVENT_SCHEMA
 from tony_core.view import read_job
@@ -59,6 +60,7 @@ def read(data: bytes, name: str = NAME, config: bytes = CONFIG, owner: str = "an
 def test_a_failed_job() -> None:
     found = read(jhist())
     assert found.problems == ()
+    assert read_jvm_config(CONFIG, "x").entries[0] == ("tony.application.name", "mnist", "tony.xml")
     view = read_job(found.job, found.tasks)
     assert (view.app_id, view.state.value, view.name, view.user) == (APP, "FAILED", "mnist", "ann")
     assert (view.queue, view.framework, view.tags) == ("ml", "pytorch", ("a", "b"))
@@ -79,8 +81,14 @@ def test_a_failed_job() -> None:
     assert (ps.state, ps.ended) == ("killed", 1542325733.637), "no end of its own"
     assert view.root_cause["task"] == "worker:0"
     assert [event["kind"] for event in found.events] == [
-        "session-started", "task-state", "task-state", "task-state", "job-ended",
+        "session-started", "stage-released", "task-state", "task-state", "task-state",
+        "root-cause", "job-ended",
     ]  # fmt: skip
+    line = timeline(found)
+    assert line.to_json()["sums"] == {
+        "queued": 4.434, "waiting": 1.0, "running": 30.0, "stopping": 2.637,
+    }  # fmt: skip
+    assert [bar.task for bar in line.bars] == ["worker:0", "ps:0"]
     assert found.metrics["latest"] == {"worker:0": {"MAX_MEMORY_BYTES": 3145728.0}}
 
 
@@ -263,7 +271,7 @@ def test_a_hostile_schema_is_refused_before_anything_is_decoded(schema: str) -> 
     assert found.tasks == () and found.job["state"] == "FAILED"
 
 
-MANY = number(10**9) + (text(b"") + struct.pack("<d", 1.0)) * 100_000
+MANY = number(10**9) + (text(b"") + struct.pack("<d", 1.0)) * 40_000
 BLOCKS: Dict[str, bytes] = {
     "count": container([(1 << 60, b"")]),
     "negative count": container([(-5, b"")]),
@@ -311,7 +319,7 @@ def test_many_tasks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_hostile_text_stays_text_and_short() -> None:
-    evil = "<script>alert(1)</script>\x1b]0;x\x07" + "x" * 100_000
+    evil = "<script>alert(1)</script>\x1b]0;x\x07" + "x" * 40_000
     fields = {"taskType": evil, "taskIndex": -5, "host": "../../etc", "containerID": evil}
     done = {**fields, "status": evil, "metrics": [{"name": evil, "value": float("nan")}],
             "containerDiagnostic": evil}  # fmt: skip
@@ -353,16 +361,19 @@ def test_a_damaged_configuration_is_named(data: bytes) -> None:
 
 
 def test_what_roles_asked_for_is_added_where_it_is_missing() -> None:
-    config = JvmConfig((("tony.worker.memory", "1g"),))
-    roles = {"worker": {"instances": 2, "memory_mb": 1024, "vcores": 1, "gpus": 1}, "odd": 3}
+    config = JvmConfig(
+        (Entry("tony.worker.memory", "1.5gb", "--conf"), Entry("tony.ps.memory", "1g"))
+    )
+    roles = {"worker": {"instances": 2, "memory_mb": 1536, "vcores": 1, "gpus": 1}, "odd": 3}
     assert with_roles(config, roles).entries == (
-        ("tony.worker.memory", "1g"), ("tony.worker.instances", "2"),
-        ("tony.worker.vcores", "1"), ("tony.worker.gpus", "1"),
+        ("tony.worker.memory", "1536m", "--conf"), ("tony.ps.memory", "1g", ""),
+        ("tony.worker.instances", "2", ""), ("tony.worker.vcores", "1", ""),
+        ("tony.worker.gpus", "1", ""),
     )  # fmt: skip
 
 
 def test_markup_in_a_configuration_is_text() -> None:
-    entries = (("a<b>&", "</value><x>\r\n\"']]>"),)
+    entries = (Entry("a<b>&", "</value><x>\r\n\"']]>", "<&>"),)
     assert read_jvm_config(to_xml(entries), "x").entries == entries
 
 

@@ -114,7 +114,7 @@ def decode(data: bytes, problems: List[str]) -> Iterator[Decoded]:
         for block in _blocks(source, codec, sync):
             stream = io.BytesIO(block.data)
             damaged = "it is damaged" if block.is_whole else ""
-            for _ in range(block.count):
+            for _ in range(block.events):
                 number += 1
                 if number > MOST_EVENTS:
                     raise FormatError(f"it has more than {MOST_EVENTS} events")
@@ -173,7 +173,7 @@ def _header(source: _Bytes) -> Tuple[Resolved, str, bytes]:
 
 
 class _Block(NamedTuple):
-    count: int  # of the events that it claims to have
+    events: int  # that it claims to have
     data: bytes
     is_whole: bool = True
 

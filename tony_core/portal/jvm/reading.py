@@ -97,9 +97,11 @@ class _Digest:
             if self.begun:
                 self.session += 1
             self.begun += 1
-            where = f" on {_name(fields.get('host'))}" if fields.get("host") else ""
+            where = f", its master on {_name(fields.get('host'))}" if fields.get("host") else ""
+            text = f"session {self.session} begins{where}"
+            self._line(at, StoryKind.SESSION_STARTED, text, weight="decision")
             count = _count(fields.get("numTasks"))
-            self._line(at, StoryKind.SESSION_STARTED, f"{count} tasks are asked for; master{where}")
+            self._line(at, StoryKind.WAVE_BEGUN, f"containers for {count} tasks are requested")
         elif event.kind == FINISHED:
             failed, ended = _count(fields.get("failedTasks")), _count(fields.get("finishedTasks"))
             self._ended(at, f"{ended} tasks ended, {failed} failed")
@@ -132,7 +134,8 @@ class _Digest:
         for old in ("ended", "duration_s", "message"):
             task.pop(old, None)
         task.update(run, host=host, started=at)
-        self._line(at, StoryKind.TASK_STATE, f"{task['task']}: running on {host}", task["task"])
+        text = f"{task['task']} running on {host}"
+        self._line(at, StoryKind.TASK_STATE, text, task, state="running", node=host)
 
     def _finish(self, task: Dict[str, Any], fields: Mapping[str, Any], at: float) -> None:
         status = _name(fields.get("status"))
@@ -155,20 +158,31 @@ class _Digest:
             task["message"] = mask_text(text)
         if state == "failed" and self.first_failure is None:
             self.first_failure = task
-        words = f"{task['task']}: {state}" + (f" ({status})" if status.lower() != state else "")
-        loud = "error" if state == "failed" else "info"
-        self._line(at, StoryKind.TASK_STATE, words, task["task"], loud)
+        text = f"{task['task']} {state}" + (f": {status}" if status.lower() != state else "")
+        loud = "warning" if state == "failed" else "info"
+        node = task.get("node", "")
+        self._line(at, StoryKind.TASK_STATE, text, task, loud, state=state, node=node)
 
     def _line(
-        self, at: float, kind: StoryKind, text: str, task: str = "", weight: str = "info"
+        self,
+        at: float,
+        kind: StoryKind,
+        text: str,
+        task: Optional[Mapping[str, Any]] = None,
+        weight: str = "info",
+        **fields: Any,
     ) -> None:
         line: Dict[str, Any] = {"n": len(self.story) + 1, "time": at, "kind": kind.value}
-        line.update(text=text, weight=weight, task=task, session=self.session, fields={})
+        name = task["task"] if task else ""
+        line.update(text=text, weight=weight, task=name, session=self.session, fields=fields)
         self.story.append(line)
 
     def _ended(self, at: float, text: str) -> None:
         self.has_end = True
         status = self._file.status or "RUNNING"
+        cause = self.first_failure if status == "FAILED" else None
+        if cause is not None:
+            self._line(at, StoryKind.ROOT_CAUSE, cause_text(cause), cause, "error")
         loud = "decision" if status in ("SUCCEEDED", "RUNNING") else "error"
         self._line(at, StoryKind.JOB_ENDED, f"{status}: {text}", weight=loud)
 
@@ -209,9 +223,7 @@ def _job(
     counts: Dict[str, int] = {}
     for task in digest.end().values():
         counts[task["state"]] = counts.get(task["state"], 0) + 1
-    text = f"{cause['task']} failed" if cause else ""
-    if cause and cause.get("message"):
-        text += f": {cause['message']}"
+    text = cause_text(cause) if cause else ""
     root = {"task": cause["task"], "role": cause["role"], "message": text} if cause else {}
     framework = config.get("tony.application.framework").lower()
     sizes = ", ".join(f"{role['instances']} x {name}" for name, role in roles.items())
@@ -238,6 +250,12 @@ def _job(
         (),
     )
     return {**view.to_page_json(), "counts": counts, "roles": roles}
+
+
+def cause_text(task: Mapping[str, Any]) -> str:
+    """What the first task that failed did, and how it ended."""
+    message = task.get("message")
+    return f"{task['task']} failed" + (f": {message}" if message else "")
 
 
 def _metrics(value: Any) -> Dict[str, float]:

@@ -1,0 +1,386 @@
+"""Keeps the index in step with the history files: finds jobs, reads what has changed, forgets.
+
+Each location is read by a thread of its own, so that a name node that does not answer delays no
+other place. A location's :class:`LocationScan` goes in steps, about one a second:
+
+* *names*: a root whose time has changed is listed; new jobs are read, removed ones forgotten;
+* *running jobs*: their files are looked at each second, and ever less often the longer nothing has
+  been written (a master that was killed writes no end);
+* *ended jobs* are settled. A few of them are looked at in each step, in turn; where a listing has
+  the times of folders (HDFS), those that changed;
+* *retention*, where the location has one.
+
+A job that cannot be read is a row with a problem, and is tried again. A location that cannot be
+read keeps its rows, and is tried again.
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import threading
+import time
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from tony_core.files.location import masked
+from tony_core.history.reader import JobHistory, NoHistory
+from tony_core.portal.index.build import build_row, has_ended, problem_row, words_of
+from tony_core.portal.index.database import IndexBusy
+from tony_core.portal.index.entries import Entry
+from tony_core.portal.index.index import Index
+from tony_core.portal.index.retention import Retention
+from tony_core.portal.index.rows import JobRow, LocationState
+from tony_core.portal.job_folders import REMOTE_WAIT_S, Fingerprint, JobFolder
+from tony_core.portal.locations import LocationReader, reader_of
+from tony_core.portal.settings import HistoryLocation
+from tony_core.unexpected_errors import UnexpectedErrors
+
+STEP_S = 1.0
+BUSY_S = 0.25
+"""For so long one step reads jobs; then what it has read is put into the index."""
+
+SETTLED_S, FORSAKEN_S = 60.0, 24 * 3600.0
+"""Files of an ended job, of any job, that have not changed for so long are settled."""
+
+_REST = 30.0  # files that were unchanged for so many seconds are looked at a second later
+_LONGEST_REST_S = 300.0
+_SHARE = 10.0  # what took a second is done again after so many
+_IN_TURN = 100  # settled jobs that a step looks at
+_LIST_AGAIN_S = 2.0  # after a change: the times of folders are as coarse as that in places
+_LIST_ALL_S = 600.0
+_TRIES = 5  # to read a job's damaged files, before they are settled as well
+_RETRY_S, _LONGEST_RETRY_S = 2.0, 60.0  # of a location
+
+_OF_LOCATION = frozenset(
+    [
+        *(errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET),
+        *(errno.ETIMEDOUT, errno.ESTALE, errno.EPROTONOSUPPORT),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    ]
+)
+"""Errors that are not a job's own."""
+
+_AGAIN = "!"  # before the digest of files to read again, though they have not changed
+
+OnEnded = Callable[[HistoryLocation, JobRow, JobFolder, JobHistory], None]
+"""Called on the scanner's thread for each job that has ended; again when the index is made anew."""
+
+
+class Listing:
+    """Decides when a root is listed. Pure."""
+
+    def __init__(self) -> None:
+        self._version = ""
+        self._again_at = 0.0
+        self._earliest = 0.0
+        self._all_at = 0.0
+
+    def is_due(self, version: str, now: float) -> bool:
+        """Whether to list now; ``version`` is the root's."""
+        changed = version != self._version or now >= self._again_at or now >= self._all_at
+        return changed and now >= self._earliest
+
+    def done(self, version: str, now: float, cost: float) -> None:
+        """It was listed, beginning now, when the root had this version."""
+        # Once more after a change, since the next one may leave the root's time as it is.
+        self._again_at = now + _LIST_AGAIN_S if version != self._version else float("inf")
+        self._version = version
+        self._earliest = now + cost * _SHARE
+        self._all_at = now + max(_LIST_ALL_S, cost * _SHARE)
+
+
+def rest_s(unchanged_s: float, cost_s: float) -> float:
+    """After how long to look again at a job whose files have not changed for so long. Pure."""
+    return max(STEP_S, min(_LONGEST_REST_S, unchanged_s / _REST), cost_s * _SHARE)
+
+
+class _Job:
+    """A job that is not settled."""
+
+    __slots__ = ("changed", "digest", "due", "has_ended", "tries")
+
+    def __init__(self, digest: str = "", changed: float = 0.0, has_ended: bool = False) -> None:
+        self.digest = digest  # of its files, when they were read
+        self.changed = changed
+        self.has_ended = has_ended
+        self.due = 0.0
+        self.tries = 0  # to read damaged files
+
+
+class LocationScan:
+    """One location. Its steps may block; :meth:`state` may be called by any thread."""
+
+    def __init__(
+        self,
+        location: HistoryLocation,
+        index: Index,
+        log: Callable[[str], None] = lambda text: None,
+        on_ended: Optional[OnEnded] = None,
+    ) -> None:
+        self._location = location
+        self._index = index
+        self._log = log
+        self._on_ended = on_ended
+        self._faults = UnexpectedErrors(log)
+        self._reader: Optional[LocationReader] = None
+        self._retention = Retention(location, index)
+        self._state = LocationState(location.name, masked(location.root))
+        self._retries = 0
+        self.is_complete = threading.Event()  # every job that was found has been read
+        self._forget()
+
+    def _forget(self) -> None:
+        self._generation = -1  # of the index, when what it has was loaded
+        self._new: List[str] = []  # to be read; the last one first
+        self._jobs: Dict[str, _Job] = {}  # that are not settled
+        self._settled: Dict[str, float] = {}  # until when each is known to have not changed
+        self._turn: Iterator[str] = iter(())
+        self._listing = Listing()
+
+    def state(self) -> LocationState:
+        """How far it is."""
+        return self._state
+
+    def step(self, is_closing: Callable[[], bool] = lambda: False) -> float:
+        """Do what is due; returns after how many seconds to do the next step."""
+        began = time.monotonic()
+        try:
+            if self._generation != self._index.generation:
+                self._load()
+            if self._reader is None:
+                self._reader = reader_of(self._location)
+            self._find_names(self._reader)
+            is_busy = self._look_at_jobs(self._reader, is_closing)
+            if not is_busy:
+                self.is_complete.set()
+                for app_id in self._retention.run(self._reader, is_closing):
+                    self._settled.pop(app_id, None)
+                    self._jobs.pop(app_id, None)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):  # a full disk, a lock
+                return self._failed(f"the index cannot be written: {error}")
+            self._log(f"the index is damaged ({error}); it is made anew")
+            self._index.rebuild()
+            return 0.0
+        except (OSError, IndexBusy) as error:
+            return self._failed(str(error))
+        except Exception:
+            return self._failed(self._faults.record(f"history location {self._location.name}"))
+        self._retries = 0
+        self._note("", time.time())
+        return 0.0 if is_busy else max(0.0, began + STEP_S - time.monotonic())
+
+    def _failed(self, problem: str) -> float:
+        if problem != self._state.problem:
+            self._log(f"history location {self._location.name}: {problem}")
+        self._note(problem, self._state.checked)
+        self._retries += 1
+        return min(_LONGEST_RETRY_S, _RETRY_S * 2.0 ** min(10, self._retries - 1))
+
+    def _note(self, problem: str, checked: float) -> None:
+        self._state = self._state._replace(
+            jobs=self._index.count(self._location.name),
+            problem=problem,
+            checked=checked,
+            waiting=len(self._new),
+            notes=self._retention.notes,
+        )
+
+    # ------------------------------------------------------------------ names
+
+    def _load(self) -> None:
+        """Begin with what the index has."""
+        self._forget()
+        self._generation = self._index.generation
+        for job in self._index.tracked(self._location.name):
+            if job.settled:
+                self._settled[job.app_id] = job.changed
+            else:
+                self._jobs[job.app_id] = _Job(job.digest, job.changed, job.has_ended)
+
+    def _find_names(self, reader: LocationReader) -> None:
+        began = time.monotonic()
+        version = reader.version()
+        if not self._listing.is_due(version, began):
+            return
+        found = reader.names()
+        gone = [each for each in (*self._settled, *self._jobs) if each not in found]
+        new = []
+        for app_id, changed in found.items():
+            known = self._settled.get(app_id)
+            if known is None:
+                if app_id not in self._jobs:
+                    new.append(app_id)
+            elif changed > known + SETTLED_S:
+                del self._settled[app_id]
+                self._jobs[app_id] = _Job(changed=changed, has_ended=True)
+        if gone:
+            self._remove(gone)
+        self._new = sorted(new)  # ids grow with time: the newest is read first
+        self._listing.done(version, began, time.monotonic() - began)
+
+    def _remove(self, app_ids: Sequence[str]) -> None:
+        for app_id in app_ids:
+            self._settled.pop(app_id, None)
+            self._jobs.pop(app_id, None)
+        self._index.remove(self._location.name, app_ids)
+
+    # ------------------------------------------------------------------ jobs
+
+    def _look_at_jobs(self, reader: LocationReader, is_closing: Callable[[], bool]) -> bool:
+        """Read what is due, for a while; returns whether more is due."""
+        end = time.monotonic() + BUSY_S
+        entries: List[Entry] = []
+        is_busy = False
+        try:
+            for app_id in self._due():
+                entry = self._look(reader, app_id)
+                if entry is not None:
+                    entries.append(entry)
+                if time.monotonic() > end or is_closing():
+                    is_busy = True
+                    break
+        finally:
+            if entries:
+                self._index.put(entries)
+        return is_busy
+
+    def _due(self) -> Iterator[str]:
+        """The jobs to look at now: those that run and the new ones by turns, then settled ones."""
+        now = time.monotonic()
+        running = iter([app_id for app_id, job in self._jobs.items() if job.due <= now])
+        while True:
+            known = next(running, None)
+            if known is not None:
+                yield known
+            if self._new:
+                yield self._new.pop()
+            elif known is None:
+                break
+        for _ in range(_IN_TURN):
+            following = next(self._turn, None)
+            if following is None:
+                self._turn = iter(list(self._settled))
+                break
+            if following in self._settled:
+                yield following
+
+    def _look(self, reader: LocationReader, app_id: str) -> Optional[Entry]:
+        """Look at one job; returns what to put into the index, if it has changed."""
+        began = time.monotonic()
+        job = self._jobs.get(app_id) or self._recall(app_id)
+        owner, made = "", Fingerprint()
+        entry: Optional[Entry] = None
+        try:
+            with reader.open(app_id) as folder:
+                owner = folder.owner
+                made = folder.fingerprint()
+                if made.is_history and made.digest != job.digest:
+                    entry = self._read(folder, made, job)
+        except NoHistory:
+            self._remove([app_id])
+            return None
+        except OSError as error:
+            if error.errno in _OF_LOCATION:
+                if app_id not in self._jobs and app_id not in self._settled:
+                    self._new.append(app_id)
+                raise
+            entry = self._problem(app_id, getattr(error, "owner", "") or owner, str(error), made)
+        except Exception:
+            words = self._faults.record(f"history of {app_id} at {self._location.name}")
+            entry = self._problem(app_id, owner, f"cannot be read: {words}", made)
+        job.changed = max(made.changed, job.changed)
+        if entry is not None:
+            job.digest, job.has_ended = entry.fingerprint.digest, has_ended(entry.row)
+            job.tries = job.tries + 1 if entry.row.problem else 0
+        return self._schedule(app_id, job, entry, time.monotonic() - began)
+
+    def _recall(self, app_id: str) -> _Job:
+        """What the index knows of a job that is settled, or new."""
+        known = self._settled.get(app_id)
+        if known is None:
+            return _Job()
+        return _Job(self._index.digest(self._location.name, app_id), known, True)
+
+    def _read(self, folder: JobFolder, made: Fingerprint, job: _Job) -> Entry:
+        record = folder.record()
+        row = build_row(self._location.name, folder.app_id, folder.owner, record, made.changed)
+        if row.problem:
+            made = made._replace(digest=_AGAIN + made.digest)
+        elif self._on_ended is not None and has_ended(row) and not job.has_ended:
+            self._on_ended(self._location, row, folder, record)
+        return Entry(row, words_of(row), made)
+
+    def _problem(self, app_id: str, owner: str, problem: str, made: Fingerprint) -> Entry:
+        changed = made.changed or time.time()
+        row = problem_row(self._location.name, app_id, owner, problem, changed)
+        return Entry(row, words_of(row), made._replace(digest=_AGAIN + made.digest))
+
+    def _schedule(
+        self, app_id: str, job: _Job, entry: Optional[Entry], cost: float
+    ) -> Optional[Entry]:
+        """When to look again: a settled job in its turn, another after a rest."""
+        unchanged = max(0.0, time.time() - job.changed)
+        enough = SETTLED_S if job.has_ended else FORSAKEN_S
+        if job.tries >= _TRIES or (not job.tries and unchanged > enough):
+            self._jobs.pop(app_id, None)
+            is_new = self._settled.get(app_id) is None
+            self._settled[app_id] = max(job.changed, self._settled.get(app_id, 0.0))
+            if entry is not None:
+                return entry._replace(settled=True)
+            if is_new:
+                self._index.settle(self._location.name, app_id)
+            return None
+        self._settled.pop(app_id, None)
+        self._jobs[app_id] = job
+        rest = _RETRY_S * 2.0**job.tries if job.tries else rest_s(unchanged, cost)
+        job.due = time.monotonic() + rest
+        return entry
+
+
+class Scanner:
+    """Keeps an index in step with all locations, by a thread for each."""
+
+    def __init__(
+        self,
+        locations: Sequence[HistoryLocation],
+        index: Index,
+        log: Callable[[str], None] = lambda text: None,
+        on_ended: Optional[OnEnded] = None,
+    ) -> None:
+        self._scans = [LocationScan(each, index, log, on_ended) for each in locations]
+        self._index = index
+        self._roots = {each.name: f"{each.kind} {each.root}" for each in locations}
+        self._closing = threading.Event()
+        self._threads: List[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begin. Jobs that the index has of other locations are forgotten."""
+        self._index.keep_locations(self._roots)
+        for scan in self._scans:
+            name = f"scan-{scan.state().name}"
+            thread = threading.Thread(target=self._run, args=(scan,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self, scan: LocationScan) -> None:
+        delay = 0.0
+        while not self._closing.wait(delay):
+            delay = scan.step(self._closing.is_set)
+
+    def states(self) -> Tuple[LocationState, ...]:
+        """How far each location is."""
+        return tuple(scan.state() for scan in self._scans)
+
+    def wait_until_read(self, timeout_s: float) -> bool:
+        """Wait until every job that is there has been read once; whether that is so."""
+        end = time.monotonic() + timeout_s
+        return all(scan.is_complete.wait(max(0.0, end - time.monotonic())) for scan in self._scans)
+
+    def close(self, timeout_s: float = 2 * REMOTE_WAIT_S) -> bool:
+        """End the threads; False where one still waits for a file system. It ends by itself."""
+        self._closing.set()
+        end = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
