@@ -1,9 +1,9 @@
 """TensorBoard's event files of a job, copied into a folder that only the portal reads.
 
-The log folder is where the job says, so anywhere. What is copied is therefore only what belongs to the
-job's owner, by the file system: each folder and file is opened below the one above it, through no
-link, and asked for its owner once it is open; another's is left out. TensorBoard gets the copy, and no
-path of the job's: nothing that is changed meanwhile leads it elsewhere.
+The log folder is where the job says, so anywhere. What is copied is therefore only what belongs to
+the job's owner, by the file system: each folder and file is opened below the one above it, through
+no link, and asked for its owner once it is open; another's is left out. TensorBoard gets the copy,
+and no path of the job's: nothing that is changed meanwhile leads it elsewhere.
 
 Only event files are copied (those with ``tfevents`` in their name), the newest first, up to
 :data:`MOST_BYTES`.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import pwd
 import stat as modes
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Callable, Iterator, List, NamedTuple, Tuple
 
 from tony_core.files.port import FileSystem, Stat
@@ -120,7 +120,11 @@ def _find_local(root: int, uid: int) -> Tuple[List[_Found], int]:
     while waiting and folders < MOST_FOLDERS:
         parts = waiting.pop()
         folders += 1
-        with suppress(OSError), _opened_folder(root, parts, uid) as handle, os.scandir(handle) as it:
+        with (
+            suppress(OSError),
+            _opened_folder(root, parts, uid) as handle,
+            os.scandir(handle) as it,
+        ):
             for item in it:
                 known = item.stat(follow_symlinks=False)
                 below = (*parts, item.name)
@@ -135,29 +139,20 @@ def _find_local(root: int, uid: int) -> Tuple[List[_Found], int]:
     return found, left_out
 
 
-class _opened_folder:  # noqa: N801 - used as a verb
+@contextmanager
+def _opened_folder(root: int, parts: Tuple[str, ...], uid: int) -> Iterator[int]:
     """A folder below an open one, through no link and of one user."""
-
-    def __init__(self, root: int, parts: Tuple[str, ...], uid: int) -> None:
-        self._root, self._parts, self._uid = root, parts, uid
-        self._handle = -1
-
-    def __enter__(self) -> int:
-        handle = os.dup(self._root)
-        for part in self._parts:
-            above = handle
-            try:
-                handle = os.open(part, _FOLDER, dir_fd=above)
-            finally:
-                os.close(above)
-            if os.fstat(handle).st_uid != self._uid:
-                os.close(handle)
+    handle = os.dup(root)
+    try:
+        for part in parts:
+            below = os.open(part, _FOLDER, dir_fd=handle)
+            os.close(handle)
+            handle = below
+            if os.fstat(handle).st_uid != uid:
                 raise PermissionError(1, "belongs to another user", part)
-        self._handle = handle
-        return handle
-
-    def __exit__(self, *error: object) -> None:
-        os.close(self._handle)
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _copy_local(root: int, item: _Found, uid: int, path: str) -> int:

@@ -42,6 +42,7 @@ from tony_core.schedulers.port import AppStatus, LogRef, Scheduler, SchedulerErr
 from tony_core.view import HISTORY, MASTER, PAGE, JobView, read_task
 
 EVENT_POLL_S = 1.0
+FOLDERS_OF_TASKS = 50
 LONGEST_WAIT_S = 10.0
 
 
@@ -209,6 +210,14 @@ class PortalJob:
             raise LogProblem(f"{container!r} is no container of the task {task}")
         is_last = not self.is_running or ref != refs[-1]
         return self._logs().read(ref, name, offset, limit, is_last)
+
+    def work_folders(self) -> List[str]:
+        """The folders of this machine that its programs ran in, those of its first task first."""
+        tasks = [read_task(entry) for entry in self._known().tasks]
+        # TensorBoard runs beside the chief, which is of that role or the first task.
+        tasks.sort(key=lambda task: (task.role != "chief", task.index))
+        refs = [ref for task in tasks[:FOLDERS_OF_TASKS] for ref in task.log_refs()[::-1]]
+        return self._logs().work_folders(refs)
 
     def _logs(self) -> TaskLogs:
         scheduler = "" if self._job is None else self._job.scheduler

@@ -1,12 +1,12 @@
 """Runs TensorBoard at a socket of the file system, until its standard input ends.
 
-Started as a program by a Python that has TensorBoard, which may lack ``tony_core``: it imports nothing
-of ours. Its settings come as a line of JSON on standard input: ``{"log_dir", "socket"}``. No other user
-of the machine can reach the socket, whose folder is closed to them, as a port of the machine could be.
+Started as a program by a Python that has TensorBoard, which may lack ``tony_core``: it imports
+nothing of ours. Its settings come as a line of JSON on standard input: ``{"log_dir", "socket"}``.
+No other user of the machine can reach the socket, whose folder is closed to them, as a port of the
+machine could be.
 
-Only TensorBoard's own plugins are loaded. Those of other distributions open files that a job's files
-name (the projector does), which may be any.
-"""
+Only TensorBoard's own plugins are loaded. Those of other distributions open files that a job's
+files name (the projector does), which may be any."""
 
 from __future__ import annotations
 
@@ -50,9 +50,12 @@ def main() -> None:
         server_class=lambda app, flags: SocketServer(app, settings["socket"]),
     )
     board.configure(
-        ["tensorboard", f"--logdir={settings['log_dir']}", "--load_fast=false"]
-        # What ended grows no more: it is read once.
-        + ["--reload_interval=0", "--window_title=TensorBoard"]
+        [
+            "tensorboard",
+            f"--logdir={settings['log_dir']}",
+            "--load_fast=false",
+            "--reload_interval=0",  # what has ended grows no more
+        ]
     )
     board.launch()
     sys.stdin.read()
