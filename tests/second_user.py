@@ -20,7 +20,7 @@ import pytest
 UID = 64222  # no user of a Debian system has it
 _PRELUDE = """
 import ctypes, fcntl, glob, http.client, json, os, select, signal, socket, ssl, stat, struct, sys
-import time, urllib.error, urllib.parse, urllib.request
+import encodings.idna, time, urllib.error, urllib.parse, urllib.request
 os.chdir("/")
 os.setgroups({groups}); os.setgid({uid}); os.setuid({uid})
 argument = json.load(sys.stdin)

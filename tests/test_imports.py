@@ -27,6 +27,7 @@ _BOTTOM = (
     "tony_core.version",
 )
 _CLIENT = (
+    "tony_core.charts",
     "tony_core.view",
     "tony_core.schedulers",
     "tony_core.bundle",
@@ -39,6 +40,8 @@ _CLIENT = (
 ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core": (),
     "tony_core.version": (),
+    "tony_core.charts": ("tony_core.jsontext",),
+    "tony_core.static": (),
     "tony_core.durations": (),
     "tony_core.exit_causes": (),
     "tony_core.unexpected_errors": (),
@@ -70,6 +73,8 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.protocol",
     ),
     "tony_core.master": (
+        "tony_core.charts",
+        "tony_core.static",
         "tony_core.view",
         "tony_core.schedulers",
         "tony_core.bundle.jobfolder",
@@ -91,7 +96,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     # How a job's secret is laid out: the client makes it, master and executor read it.
     "tony_core.protocol.job_secret": ("tony_core.protocol",),
     # Of protocol: whose process holds a connection of this machine.
-    "tony_core.portal": ("tony_core.client", "tony_core.protocol", *_CLIENT),
+    "tony_core.portal": ("tony_core.static", "tony_core.client", "tony_core.protocol", *_CLIENT),
     "tony_core.cli": ("tony_core.client", "tony_core.portal", *_CLIENT),
     "tony_executor": (
         "tony_core.protocol",
@@ -127,8 +132,8 @@ THIRD_PARTY = {
     "tony_core": {"lxml", "rich"},
     # The extra "portal".
     "tony_core.portal": {
-        *("authlib", "fastavro", "httpx", "itsdangerous", "jinja2", "prometheus_client"),
-        *("starlette", "uvicorn"),
+        *("authlib", "fastavro", "httpx", "itsdangerous", "jinja2", "markupsafe"),
+        *("prometheus_client", "starlette", "uvicorn"),
     },
     "tony_azkaban": {"requests"},
     # tony: what the function of a @task.tony runs beside, as any program does. hdfs, requests: of

@@ -20,7 +20,7 @@ import re
 import socket
 import threading
 from email.message import Message
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 from urllib.parse import SplitResult, quote, urlencode, urljoin, urlsplit
 
 from tony_core.client.errors import PageError, PageRefused
@@ -46,11 +46,22 @@ class JobPage:
     """One job's page. Not for several threads, but for :meth:`abort`."""
 
     def __init__(
-        self, url: str, timeout_s: float = CALL_S, access: Optional[WebAccess] = None
+        self,
+        url: str,
+        timeout_s: float = CALL_S,
+        access: Optional[WebAccess] = None,
+        *,
+        problem_of: Callable[[str], str] = lambda url: "",
+        most_bytes: int = MOST_BYTES,
     ) -> None:
-        """``access`` is for a proxy in front of the page; by default as the Hadoop user."""
+        """``access`` is for a proxy in front of the page; by default as the Hadoop user.
+
+        ``problem_of`` an address: why it may not be asked, redirects included; empty if it may.
+        """
         self.url = url if url.endswith("/") else url + "/"
         self._timeout_s = timeout_s
+        self._problem_of = problem_of
+        self._most_bytes = most_bytes
         self._connection: Optional[WebConnection] = None
         self._where: Tuple[str, str] = ("", "")
         self._aborted = False
@@ -120,6 +131,9 @@ class JobPage:
         if query:
             url += f"{'&' if '?' in url else '?'}{query}"
         for _ in range(REDIRECTS + 1):
+            problem = self._problem_of(url)
+            if problem:
+                raise PageRefused(problem)
             status, head, body = self._fetch(urlsplit(url), wait_s)
             location = head.get("Location") or ""
             if status in (301, 302, 303, 307, 308) and location:
@@ -148,9 +162,9 @@ class JobPage:
                 response = connection.request(
                     "GET", target, self._fields, timeout_s=self._timeout_s + wait_s
                 )
-                body = response.read(MOST_BYTES + 1)
-                if len(body) > MOST_BYTES:
-                    raise PageError(f"{url.geturl()} answers more than {MOST_BYTES} bytes")
+                body = response.read(self._most_bytes + 1)
+                if len(body) > self._most_bytes:
+                    raise PageError(f"{url.geturl()} answers more than {self._most_bytes} bytes")
                 return response.status, response.headers, body
             except PageError:
                 connection.close()

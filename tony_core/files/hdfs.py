@@ -345,7 +345,15 @@ def _locations(paths: Dict[str, str]) -> Iterator[None]:
 
 
 def _stat(location: str, found: FileStatus) -> Stat:
-    return Stat(location, found.is_dir, found.size, found.changed_ms, found.mode)
+    return Stat(
+        location,
+        found.is_dir,
+        found.size,
+        found.changed_ms,
+        found.mode,
+        found.owner,
+        found.group,
+    )
 
 
 def of_site() -> WebHdfsFileSystem:

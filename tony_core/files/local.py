@@ -5,11 +5,47 @@ from __future__ import annotations
 import os
 import shutil
 import stat as modes
+from functools import lru_cache
 from typing import BinaryIO, Callable, List
 
 from tony_core.files.durable import replacing
 from tony_core.files.location import local_path
 from tony_core.files.port import FileSystem, Stat
+
+
+@lru_cache(maxsize=4096)
+def user_name(uid: int) -> str:
+    """The name of a user; the number where this machine knows none."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+@lru_cache(maxsize=4096)
+def group_name(gid: int) -> str:
+    """The name of a group; the number where this machine knows none."""
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except (KeyError, OverflowError):
+        return str(gid)
+
+
+def stat_of(location: str, found: os.stat_result) -> Stat:
+    """What the kernel's answer says of a location."""
+    return Stat(
+        location,
+        modes.S_ISDIR(found.st_mode),
+        found.st_size,
+        found.st_mtime_ns // 1_000_000,
+        modes.S_IMODE(found.st_mode),
+        user_name(found.st_uid),
+        group_name(found.st_gid),
+    )
 
 
 class LocalFileSystem(FileSystem):
@@ -18,14 +54,7 @@ class LocalFileSystem(FileSystem):
     scheme = "file"
 
     def stat(self, location: str) -> Stat:
-        found = os.stat(local_path(location))
-        return Stat(
-            location,
-            modes.S_ISDIR(found.st_mode),
-            found.st_size,
-            found.st_mtime_ns // 1_000_000,
-            modes.S_IMODE(found.st_mode),
-        )
+        return stat_of(location, os.stat(local_path(location)))
 
     def open(self, location: str, offset: int = 0) -> BinaryIO:
         stream = open(local_path(location), "rb")  # noqa: SIM115 - the caller closes it

@@ -56,6 +56,8 @@ class Stat(NamedTuple):
     size: int
     mtime_ms: int
     mode: Optional[int] = None  # permission bits, where the file system has them
+    owner: str = ""  # user and group by name, where the file system has them; else empty
+    group: str = ""
 
 
 class FileSystem(ABC):

@@ -153,11 +153,7 @@ class WebAccess:
         return None
 
     def _is_configured(self, host: str, port: int) -> bool:
-        """Whether it is one of the configured servers, which may call itself by another name."""
-        named = [address.host.lower() for address in self._login_for if address.port == port]
-        if host.lower() in named:
-            return True
-        return any(_resolve(host) & _resolve(one) for one in named)
+        return is_one_of(host, port, self._login_for)
 
     def tls(self) -> ssl.SSLContext:
         """What a server's certificate is checked with; an OSError if it is unusable."""
@@ -414,6 +410,14 @@ class WebClient:
         self._idle[key] = connection
         if len(self._idle) > _MAX_IDLE:
             self._idle.popitem(last=False)[1].close()
+
+
+def is_one_of(host: str, port: int, servers: Tuple[Address, ...]) -> bool:
+    """Whether it is one of these servers, which may call itself by another name."""
+    named = [address.host.lower() for address in servers if address.port == port]
+    if host.lower() in named:
+        return True
+    return any(_resolve(host) & _resolve(one) for one in named)
 
 
 def describe_error(error: Exception) -> str:

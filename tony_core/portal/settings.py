@@ -13,6 +13,7 @@ class HistoryLocation(NamedTuple):
     retention_s: Optional[float] = None  # None: the portal removes nothing by age
     retention_bytes: Optional[int] = None
     write_jhist: str = ""  # where the JVM TonY's files of its jobs are written, for other tools
+    kind: str = "tony"  # the layout below it: "tony", or "jvm-tony"
 
 
 class Login(NamedTuple):
@@ -22,9 +23,13 @@ class Login(NamedTuple):
     header: str = ""
     groups_header: str = ""
     trusted: Tuple[str, ...] = ()  # addresses and networks of proxies
+    trusted_users: Tuple[str, ...] = ()  # of this machine, whose processes are the proxy
+    domain: str = ""  # ann@DOMAIN is ann
+    session_s: float = 8 * 3600.0  # after it the login is asked for again
     oidc_issuer: str = ""
     oidc_client_id: str = ""
     oidc_secret_file: str = ""
+    oidc_scopes: Tuple[str, ...] = ("openid", "profile", "email")
     oidc_user_claim: str = "preferred_username"
     oidc_groups_claim: str = "groups"
     spnego_principal: str = ""
@@ -44,4 +49,18 @@ class Settings(NamedTuple):
     public: bool = False  # every viewer may see every job
     login: Login = Login()
     access_log: str = ""  # a file; empty: standard error
+    metrics_from: Tuple[str, ...] = ()  # addresses and networks that may read /metrics
     tensorboard_idle_s: float = 600.0
+    tensorboard_port: int = 0  # another origin than the portal's own; 0: any free port
+    tensorboard_url: str = ""  # that port, as browsers reach it
+    tensorboard_python: str = ""  # has TensorBoard; empty: the portal's own Python
+
+    @property
+    def is_for_many(self) -> bool:
+        """Whether others than the portal's own user log in."""
+        return self.login.by != "socket"
+
+    @property
+    def uses_https(self) -> bool:
+        """Whether browsers reach it by TLS."""
+        return self.url.startswith("https://")

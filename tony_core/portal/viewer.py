@@ -18,7 +18,7 @@ def readers(owner: str, view_acl: str, is_public: bool = False) -> FrozenSet[str
 
     ``view_acl`` is as YARN writes it: users, a blank, groups, each with commas; ``*`` is all.
     """
-    found = {f"user:{owner}"}
+    found = {f"user:{owner}"} if owner else set()
     if is_public or view_acl.strip() == "*":
         found.add("*")
         return frozenset(found)
@@ -30,7 +30,8 @@ def readers(owner: str, view_acl: str, is_public: bool = False) -> FrozenSet[str
 
 def names_of(viewer: Viewer) -> FrozenSet[str]:
     """The entries of :func:`readers` that this viewer meets."""
-    return frozenset((f"user:{viewer.name}", "*", *(f"group:{name}" for name in viewer.groups)))
+    user = (f"user:{viewer.name}",) if viewer.name else ()
+    return frozenset((*user, "*", *(f"group:{name}" for name in viewer.groups if name)))
 
 
 def may_view(viewer: Viewer, allowed: FrozenSet[str]) -> bool:

@@ -97,10 +97,17 @@ class SocketTable:
             here, there = sock.getsockname(), sock.getpeername()
         except OSError:
             return None  # its peer has closed it
-        here, there = (packed(here[0]), here[1]), (packed(there[0]), there[1])
-        family = _family_of(there[0])
-        for found in self._query(family, there, here):
-            if found.state in _OPEN and (found.here, found.there) == (there, here):
+        return self.owner_of_end((there[0], there[1]), (here[0], here[1]))
+
+    def owner_of_end(self, end: Tuple[str, int], other: Tuple[str, int]) -> Optional[SocketOwner]:
+        """The owner of one end of a connection, by the addresses and ports of both.
+
+        None when no process of this machine holds it. Raises :class:`Unavailable`, and ValueError
+        for a host that is not numeric.
+        """
+        here, there = (packed(end[0]), end[1]), (packed(other[0]), other[1])
+        for found in self._query(_family_of(here[0]), here, there):
+            if found.state in _OPEN and (found.here, found.there) == (here, there):
                 return found.owner if found.owner.inode else None
         return None
 

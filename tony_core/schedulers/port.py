@@ -195,6 +195,32 @@ class Scheduler(ABC):
     def list(self) -> List[AppStatus]:
         """Every application that is still known and this user may look at, the newest first."""
 
+    def list_running(self) -> List[AppStatus]:
+        """Every application that has not ended; one with a ``view_refusal`` is among them."""
+        return [status for status in self.list() if not status.state.ended]
+
+    def owner_of(self, status: AppStatus) -> str:
+        """The user whom the scheduler itself takes for the owner, whatever the job says.
+
+        Empty where it cannot tell.
+        """
+        return status.user
+
+    def application_url(self, app_id: str) -> str:
+        """Where people find an application in the scheduler's own pages; empty without any."""
+        return ""
+
+    def page_problem(self, status: AppStatus, url: str) -> str:
+        """Why a service may not ask at an address for the job's page; empty if it may.
+
+        The first address is the scheduler's, but what answers there is a job, which may redirect
+        to any other.
+        """
+        from urllib.parse import urlsplit  # of services only
+
+        same = urlsplit(url)[:2] == urlsplit(status.page_url or "")[:2]
+        return "" if same else f"{url} is not where {self.name} says that the job's page is"
+
     @abstractmethod
     def kill(self, app_id: str, reason: str) -> None:
         """End it, with everything that belongs to it; does nothing when it has ended already."""
@@ -264,6 +290,25 @@ class LogReader:
     def log_size(self, app_id: str, ref: LogRef, name: str) -> Optional[int]:
         """Return the length of a log file now; ``None`` where only reading it would tell."""
         return None
+
+    def work_folders(self, app_id: str, ref: LogRef) -> List[str]:
+        """The folders of this machine that a container's programs ran in, the newest first."""
+        return []
+
+    def verified(self, ref: LogRef) -> LogRef:
+        """The same reference, without an address that only the job names.
+
+        For a service: histories and pages are written by others, who may name any server.
+        """
+        return LogRef(ref.container_id, ref.node)
+
+    def of_forgotten(self, app_id: str, owner: str) -> LogReader:
+        """Reads what is kept of a user's application that the scheduler knows no more.
+
+        Only what lies in that user's own place: nothing else says whose it was. Raises
+        :class:`SchedulerError` where nothing is kept.
+        """
+        raise SchedulerError(f"the scheduler knows {app_id} no more, and keeps no logs of it")
 
 
 class Cleaner:

@@ -13,7 +13,8 @@ from tests.fuzzing import fuzz, mutations
 from tests.master.shell import Shell, a_job
 from tony_core.job.spec import Program, Resources, Role
 from tony_core.master.web import proxy_gate
-from tony_core.master.web.proxy_gate import acl, addresses_of, groups_of, user_of
+from tony_core.master.web.proxy_gate import acl, addresses_of, user_of
+from tony_core.protocol.user_groups import groups_of
 from tony_core.schedulers.container_pool import WebProxy
 
 ONE = Role("worker", 1, Resources(), "true")

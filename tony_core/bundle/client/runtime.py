@@ -42,6 +42,7 @@ PACKAGES = (
     "master",
     "protocol",
     "schedulers",
+    "static",
 )
 # ...apart from what only a client does: files and folders (a test checks that nothing else
 # imports them).
@@ -73,6 +74,7 @@ PROGRAM = (
 PROGRAM_WEBHDFS = "tony_webhdfs"
 _TOP = (
     "__init__.py",
+    "charts.py",
     "durations.py",
     "exit_causes.py",
     "unexpected_errors.py",

@@ -199,6 +199,8 @@ class FileStatus(NamedTuple):
     changed_ms: int
     name: str = ""  # in a listing
     mode: Optional[int] = None  # permission bits
+    owner: str = ""
+    group: str = ""
 
 
 class ListingPage(NamedTuple):
@@ -236,8 +238,18 @@ def parse_status(found: Dict[str, Any]) -> FileStatus:
         raise ValueError(f"{name!r} is no name of a file or folder")
     name.encode()  # ValueError for half a surrogate
     return FileStatus(
-        found["type"] == "DIRECTORY", size, int(found["modificationTime"]), name, mode
+        found["type"] == "DIRECTORY",
+        size,
+        int(found["modificationTime"]),
+        name,
+        mode,
+        _user(found.get("owner")),
+        _user(found.get("group")),
     )
+
+
+def _user(value: Any) -> str:
+    return value if isinstance(value, str) and value.isprintable() else ""
 
 
 def parse_listing(response: Dict[str, Any]) -> ListingPage:

@@ -61,8 +61,9 @@ class Telemetry:
             self._tasks.setdefault(container_id, (message.task, message.session))
         elif isinstance(message, Reported):
             values = dict(message.metrics)
-            if message.progress is not None:
-                values["progress"] = message.progress
+            for name in ("progress", "step", "saved"):  # the latter of a checkpoint
+                if getattr(message, name) is not None:
+                    values[name] = float(getattr(message, name))
             self.measured(container_id, message.session, values)
         self._feed(event)
 

@@ -191,9 +191,9 @@ class TaskRecord:
 
     __slots__ = (
         "cause", "container", "container_cause", "ended", "exit_code", "gpus", "host", "index",
-        "last_signature", "message", "name", "new_ports", "pid", "ports", "progress", "reported",
-        "restarts", "role", "runs", "saved", "session", "shown", "signal", "started", "state",
-        "stderr_tail", "step", "story", "usage",
+        "last_signature", "message", "name", "new_ports", "pid", "ports", "progress", "ready",
+        "reported", "restarts", "role", "runs", "saved", "session", "shown", "signal", "started",
+        "state", "stderr_tail", "step", "story", "usage",
     )  # fmt: skip
 
     def __init__(self, role: Role, index: int) -> None:
@@ -225,6 +225,7 @@ class TaskRecord:
         """Reset what its last program left, for a new session or attempt; its address may stay."""
         self.pid = 0
         self.gpus: Tuple[str, ...] = ()  # those its program may use, as CUDA names them
+        self.ready: Optional[float] = None  # since when; the story has it for the time line
         self.started: Optional[float] = None
         self.ended: Optional[float] = None
         self.exit_code: Optional[int] = None

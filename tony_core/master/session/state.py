@@ -238,6 +238,11 @@ class State:
                 self._leading[key] = min(task.index, self._leading.get(key, 0))
         if S.REQUESTED in (old, new):
             self.reconciled.is_stale = True
+        waited: Dict[str, float] = {}
+        if new is S.READY:
+            task.ready = self.now
+        elif new is S.RUNNING and task.ready is not None:
+            waited["ready_s"] = round(self.now - task.ready, 3)
         if old is S.READY and new is S.RUNNING and task.restarts:
             self.restarts.running += 1
         if new is S.REQUESTED:
@@ -255,7 +260,7 @@ class State:
                 text += f": {why}"
             loud = Level.WARNING if new in (S.FAILED, S.LOST) else Level.INFO
             self.add_line(StoryKind.TASK_STATE, text, loud, task, state=new.value, node=node,
-                restart=task.restarts,
+                restart=task.restarts, **waited,
             )  # fmt: skip
 
     def begin_restart(self, task: TaskRecord) -> None:

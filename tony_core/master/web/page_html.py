@@ -11,12 +11,11 @@ from html import escape
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote
 
-from tony_core.master.web.assets import SCRIPT, STYLE
+from tony_core.charts import draw_charts
+from tony_core.static import SCRIPT, STYLE, read_asset
 
 TENSORBOARD = "tensorboard/?tensorboardColab=true"  # asks TensorBoard to use GET only
 ROWS = 200
-CHARTS = 12
-LINES = 8
 ENDS = 20  # tasks whose last lines are shown
 UUID_SHOWN = 12  # characters, which tell the GPUs of a node apart
 _ORDER = {"failed": 0, "lost": 1, "killed": 2, "running": 3}
@@ -43,10 +42,10 @@ def page(
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<title>{title}</title>{refresh}<style nonce="{nonce}">{STYLE}</style></head>'
+        f'<title>{title}</title>{refresh}<style nonce="{nonce}">{read_asset(STYLE)}</style></head>'
         f'<body><main data-next="{next_event}" data-over="{int(over)}" data-wait="{5 * waits}">'
         f"{inside(job, tasks, metrics, events)}</main>"
-        f'<script nonce="{nonce}">{SCRIPT}</script></body></html>'
+        f'<script nonce="{nonce}">{read_asset(SCRIPT)}</script></body></html>'
     )
 
 
@@ -73,7 +72,7 @@ def logs_page(
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f'<title>Logs · {name}</title><style nonce="{nonce}">{STYLE}</style></head>'
+        f'<title>Logs · {name}</title><style nonce="{nonce}">{read_asset(STYLE)}</style></head>'
         f'<body><main><div class="top"><h1>Logs of {name}</h1>{_state(str(job["state"]))}</div>'
         f'<p><a href="job">{escape(str(job["app_id"]))}</a></p>{"".join(parts)}'
         "</main></body></html>"
@@ -240,76 +239,8 @@ def _log(task: Mapping[str, Any], run: Mapping[str, Any], name: str) -> str:
 
 
 def _charts(tasks: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]) -> str:
-    by_name: Dict[str, Dict[str, Points]] = {}
-    for task, series in metrics["task"].items():
-        for name, points in series.items():
-            if len(points) > 1:
-                by_name.setdefault(name, {})[task] = points
-    if not by_name:
-        return ""
-    drawn = _drawn(tasks, by_name)
-    names = sorted(by_name, key=lambda name: (name in _MEASURED, name))[:CHARTS]
-    charts = "".join(_chart(name, by_name[name], drawn) for name in names)
-    rest = len(set().union(*by_name.values())) - len(drawn)
-    return f'<h2>Metrics</h2>{_legend(drawn, rest)}<div class="charts">{charts}</div>'
-
-
-Points = Sequence[Sequence[float]]
-_MEASURED = (
-    *("rss_mb", "peak_rss_mb", "cpu_percent", "cpu_s", "processes", "threads", "peak_threads"),
-    "progress",
-)
-
-
-def _drawn(
-    tasks: Sequence[Mapping[str, Any]], by_name: Mapping[str, Mapping[str, Points]]
-) -> List[str]:
-    """The tasks that are lines, the same ones and in the same colours in all charts: those
-    that report something of their own before those that are only measured."""
-    measured = set().union(*by_name.values())
-    reporting = set().union(*(by_name[name] for name in by_name if name not in _MEASURED))
-    known = [str(task["task"]) for task in tasks]
-    known = [task for task in known if task in measured] or sorted(measured)
-    chosen = sorted(known, key=lambda task: task not in reporting)[:LINES]
-    return [task for task in known if task in chosen]
-
-
-def _legend(drawn: Sequence[str], rest: int) -> str:
-    items = "".join(
-        f'<li><i class="c{number}"></i>{escape(task)}</li>' for number, task in enumerate(drawn)
-    )
-    more = f'<li class="soft">and {rest} more: <a href="api/metrics">all</a></li>' if rest else ""
-    return f'<ul class="legend mono">{items}{more}</ul>'
-
-
-def _chart(name: str, found: Mapping[str, Points], drawn: Sequence[str]) -> str:
-    lines = [(number, task, found[task]) for number, task in enumerate(drawn) if task in found]
-    if not lines:  # only by tasks that are no lines: one of them, in no task's colour
-        task = min(found)
-        lines = [(LINES, task, found[task])]
-    times = [point[0] for *_, points in lines for point in points]
-    values = [point[1] for *_, points in lines for point in points]
-    low, high = min(values), max(values)
-    first, width = min(times), (max(times) - min(times)) or 1.0
-    height = (high - low) or 1.0
-    paths = []
-    for number, task, points in lines:
-        path = " ".join(
-            f"{(at - first) / width * 240:.1f},{58 - (value - low) / height * 54:.1f}"
-            for at, value in points
-        )
-        paths.append(
-            f'<polyline class="c{number}" points="{path}">'
-            f"<title>{escape(task)}: {points[-1][1]:.6g}</title></polyline>"
-        )
-    number, task, points = lines[0]
-    return (
-        f'<div class="chart"><b>{escape(name)}</b> <span class="range soft">{low:.4g} … {high:.4g}'
-        f'</span><p class="now"><i class="c{number}"></i><span class="soft">{escape(task)}</span>'
-        f" {points[-1][1]:.5g}</p>"
-        f'<svg viewBox="0 0 240 60" preserveAspectRatio="none" role="img">{"".join(paths)}</svg>'
-        "</div>"
-    )
+    charts = draw_charts(tasks, metrics)
+    return f"<h2>Metrics</h2>{charts}" if charts else ""
 
 
 def _story(events: Sequence[Mapping[str, Any]]) -> str:

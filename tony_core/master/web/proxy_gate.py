@@ -27,11 +27,8 @@ Looking up hosts and groups may block, so a thread does it; the request waits me
 
 from __future__ import annotations
 
-import grp
 import ipaddress
 import math
-import os
-import pwd
 import socket
 from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 from urllib.parse import unquote_plus
@@ -39,6 +36,7 @@ from urllib.parse import unquote_plus
 from tony_core.master.web.server import Exchange, Response
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.resolver import RESOLVER
+from tony_core.protocol.user_groups import groups_of
 from tony_core.schedulers.container_pool import WebProxy
 
 COOKIE = "proxy-user"
@@ -185,22 +183,6 @@ def addresses_of(hosts: List[str]) -> FrozenSet[str]:
                 found.add(_plain(str(answer[4][0])))
         except (OSError, ValueError):
             continue  # another one may do, and it is looked up again
-    return frozenset(found)
-
-
-def groups_of(user: str) -> FrozenSet[str]:
-    """A user's groups as this node knows them; none where it does not know him."""
-
-    try:
-        ids = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
-    except (KeyError, OSError, ValueError):
-        return frozenset()
-    found = set()
-    for number in ids:
-        try:
-            found.add(grp.getgrgid(number).gr_name)
-        except KeyError:
-            continue
     return frozenset(found)
 
 

@@ -52,3 +52,25 @@ class JobPage(NamedTuple):
     rows: Tuple[JobRow, ...]
     next: str = ""  # the cursor of the next page; empty: this is the last
     total: int = 0  # of the whole list
+
+
+class Usage(NamedTuple):
+    """What the jobs of one user (queue, framework, ...) have used."""
+
+    key: str
+    jobs: int
+    states: Mapping[str, int]  # how many jobs are in which state
+    figures: Mapping[str, float]  # sums, of tony_core.portal.index.schema.FIGURES
+    last: float = 0.0  # when the newest was submitted
+
+
+class LocationState(NamedTuple):
+    """How far the portal has read one history location."""
+
+    name: str
+    root: str
+    jobs: int = 0
+    problem: str = ""  # why it cannot be read now; empty: it can
+    checked: float = 0.0  # when it was last read without a problem
+    waiting: int = 0  # histories that are found and not read yet
+    notes: Tuple[str, ...] = ()  # what an administrator should know, e.g. of retention

@@ -12,12 +12,14 @@ import contextlib
 import errno
 import getpass
 import os
+import pwd
+import re
 import shutil
 import signal
 import stat
 import subprocess
 import time
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from tony_core.files.artifact import Artifact
 from tony_core.job.spec import Job
@@ -36,6 +38,7 @@ from tony_core.schedulers.port import AppState, AppStatus, LogRef, SchedulerErro
 START_S = 20.0  # for a master to start
 KILL_MARGIN_S = 5.0  # beyond the job's own grace
 POLL_S = 0.01
+LOOPBACK = ("127.0.0.1", "::1", "localhost")  # where masters' pages are
 
 
 class LocalScheduler(port.Scheduler):
@@ -52,6 +55,7 @@ class LocalScheduler(port.Scheduler):
         if unusable:
             raise port.LastingRefusal(unusable)
         self._home = Home(home.home_root(self._env))
+        self._ended: Set[str] = set()  # by list_running(): no application begins again
 
     # ------------------------------------------------------------------ submitting
 
@@ -204,6 +208,39 @@ class LocalScheduler(port.Scheduler):
                 continue  # being staged, or collected meanwhile
         return sorted(found, key=lambda status: (-status.submitted, status.app_id))
 
+    def list_running(self) -> List[AppStatus]:
+        found = []
+        there = [app_id for app_id in self._home.app_ids() if app_id not in self._ended]
+        for app_id in there:
+            try:
+                status = self.status(app_id)
+            except port.NoSuchApplication:
+                continue
+            if status.state.ended:
+                self._ended.add(app_id)
+            else:
+                found.append(status)
+        return sorted(found, key=lambda status: (-status.submitted, status.app_id))
+
+    def owner_of(self, status: AppStatus) -> str:
+        """This user, if the folder is his."""
+        if not app_folder(self._home, status.app_id).is_own:
+            return ""
+        try:
+            return pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError:
+            return str(os.geteuid())
+
+    def page_problem(self, status: AppStatus, url: str) -> str:
+        from urllib.parse import urlsplit  # of services only
+
+        try:
+            parts = urlsplit(url)
+            here = parts.scheme == "http" and parts.hostname in LOOPBACK
+        except ValueError:
+            here = False
+        return "" if here else f"{url} is not the address of a page on this machine"
+
     # ------------------------------------------------------------------ ending it
 
     def kill(self, app_id: str, reason: str) -> None:
@@ -314,7 +351,7 @@ class LocalLogReader(port.LogReader):
         try:
             # The program may write into this folder: opening a pipe must not block, and reading
             # /dev/zero would never end.
-            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
                 mode = os.fstat(handle).st_mode
                 if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -326,6 +363,32 @@ class LocalLogReader(port.LogReader):
             return b""
         except OSError as error:
             raise SchedulerError(f"{path} cannot be read: {error.strerror}") from error
+
+    def log_size(self, app_id: str, ref: LogRef, name: str) -> Optional[int]:
+        if not home.is_safe_name(name):
+            raise SchedulerError(f"{name!r} is not the name of a log")
+        try:
+            found = os.lstat(os.path.join(self._logs(app_id, ref), name))
+        except OSError:
+            return 0
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+    def work_folders(self, app_id: str, ref: LogRef) -> List[str]:
+        if not home.is_safe_name(ref.container_id):
+            return []
+        folder, _ = find_application(self._home, app_id)
+        work = folder.container(ref.container_id).work
+        names = [name for name in home.list_names(work) if re.fullmatch(r"session-\d{1,9}", name)]
+        newest = sorted(names, key=lambda name: -int(name.rpartition("-")[2]))
+        return [os.path.join(work, name) for name in newest]
+
+    def of_forgotten(self, app_id: str, owner: str) -> port.LogReader:
+        raise SchedulerError(
+            f"the logs of {app_id} are gone: there is no folder {self._home.app(app_id).path}"
+            " (tony gc removes those of jobs that ended long ago)"
+            if home.is_safe_name(app_id)
+            else f"{app_id!r} is not the id of an application"
+        )
 
     def _logs(self, app_id: str, ref: LogRef) -> str:
         """A container's log folder; the master's own for a reference to no container."""

@@ -23,6 +23,9 @@ CANNOT_START = "tony cannot start: "
 """Prefix of the kill reason when a master finds that no attempt can start; such a kill counts as
 FAILED."""
 
+RUNNING = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+"""YARN's states of an application that has not ended."""
+
 _STATES: Dict[str, AppState] = {
     "NEW": AppState.SUBMITTED,
     "NEW_SAVING": AppState.SUBMITTED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, List, Optional, Tuple
+from urllib.parse import urlsplit
 
 from tony_core.files import registry
 from tony_core.hadoop.errors import HadoopError
@@ -14,6 +15,8 @@ from tony_core.schedulers.yarn import refusals
 from tony_core.schedulers.yarn.client.resource_manager import ResourceManager
 
 if TYPE_CHECKING:
+    from tony_core.schedulers.yarn.logs.forgotten import ForgottenLogs
+    from tony_core.schedulers.yarn.logs.node_web import KnownNodes
     from tony_core.schedulers.yarn.logs.reader import YarnLogs
 
 
@@ -32,6 +35,8 @@ class YarnLogReader(port.LogReader):
         self._connect = connect
         self._status = status
         self._opened: Optional[YarnLogs] = None
+        self._known: Optional[KnownNodes] = None
+        self._forgotten: Optional[ForgottenLogs] = None
         # Where a NodeManager redirects readers of logs that have moved.
         self.urls_outlive_job = bool(conf.text("yarn.log.server.url"))
 
@@ -77,11 +82,47 @@ class YarnLogReader(port.LogReader):
         user = self._status(app_id).user
         return self._logs().size(app_id, ref.container_id, ref.node, ref.url, user, name)
 
+    def verified(self, ref: LogRef) -> LogRef:
+        """With the address of its node where the ResourceManager reports such a node."""
+        try:
+            parts = urlsplit(ref.url if "://" in ref.url else f"//{ref.url}")
+            host, number = parts.hostname or "", parts.port or 0
+        except ValueError:
+            host, number = "", 0
+        url = ""
+        try:
+            if host and self._nodes().has(host, number):
+                url = f"http://{f'[{host}]' if ':' in host else host}:{number}"
+        except HadoopError as error:
+            raise refusals.translate_error(error, "the list of nodes") from error
+        return LogRef(ref.container_id, ref.node, url)
+
+    def of_forgotten(self, app_id: str, owner: str) -> port.LogReader:
+        refusals.parse_id(app_id)
+        if self._forgotten is None or self._forgotten.owner != owner:
+            from tony_core.schedulers.yarn.logs.forgotten import ForgottenLogs
+
+            found = ForgottenLogs(self._conf, registry.filesystem, owner)
+            if self._forgotten is not None:
+                self._forgotten.close()
+            self._forgotten = found
+        return self._forgotten
+
+    def _nodes(self) -> KnownNodes:
+        if self._known is None:
+            from tony_core.schedulers.yarn.logs.node_web import KnownNodes
+
+            self._known = KnownNodes(self._list_nodes)
+        return self._known
+
     def close(self) -> None:
         """Close the connections."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
+        if self._forgotten is not None:
+            self._forgotten.close()
+            self._forgotten = None
 
     def _resolve(self, app_id: str, ref: LogRef, name: str) -> Tuple[LogRef, str]:
         """Container and name of a log; a reference without a container means one of the masters."""

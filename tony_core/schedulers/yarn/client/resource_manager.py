@@ -62,9 +62,9 @@ class ResourceManager(Protocol):
         """An application's report; raises :class:`ApplicationNotFound`."""
 
     def applications(
-        self, *, types: Iterable[str] = (), tags: Iterable[str] = ()
+        self, *, types: Iterable[str] = (), tags: Iterable[str] = (), states: Iterable[str] = ()
     ) -> List[AppReport]:
-        """The applications with one of these types and one of these tags, the newest first."""
+        """The applications with one of these types, tags and states, the newest first."""
 
     def masters(self, application: ApplicationId) -> List[LogRef]:
         """The master's container of each attempt that has one, by attempt."""
@@ -113,9 +113,9 @@ class RpcResourceManager:
         return self._client.report(application)
 
     def applications(
-        self, *, types: Iterable[str] = (), tags: Iterable[str] = ()
+        self, *, types: Iterable[str] = (), tags: Iterable[str] = (), states: Iterable[str] = ()
     ) -> List[AppReport]:
-        return self._client.applications(types=types, tags=tags)
+        return self._client.applications(types=types, tags=tags, states=states)
 
     def masters(self, application: ApplicationId) -> List[LogRef]:
         found = []

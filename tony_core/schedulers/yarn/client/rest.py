@@ -126,9 +126,10 @@ class RestResourceManager:
             return parse_report(answer["app"])
 
     def applications(
-        self, *, types: Iterable[str] = (), tags: Iterable[str] = ()
+        self, *, types: Iterable[str] = (), tags: Iterable[str] = (), states: Iterable[str] = ()
     ) -> List[AppReport]:
         query = {"applicationTypes": ",".join(types), "applicationTags": ",".join(tags)}
+        query["states"] = ",".join(states)
         query = {name: value for name, value in query.items() if value}
         answer = self._call("GET", "apps", params=query)
         with _parsing():

@@ -43,7 +43,7 @@ from tony_core.schedulers.port import (
     Submission,
 )
 from tony_core.schedulers.yarn import home, refusals
-from tony_core.schedulers.yarn.application_state import TAG, TYPE, state_of
+from tony_core.schedulers.yarn.application_state import RUNNING, TAG, TYPE, state_of
 from tony_core.schedulers.yarn.client.cleaner import YarnCleaner
 from tony_core.schedulers.yarn.client.log_reader import YarnLogReader
 from tony_core.schedulers.yarn.client.resource_manager import ResourceManager, connect
@@ -178,6 +178,39 @@ class YarnScheduler(port.Scheduler):
             raise refusals.translate_error(error, "the list of applications") from error
         found = [status_of(ours[known], self.user) for known in sorted(ours, reverse=True)]
         return [status for status in found if not status.view_refusal]
+
+    def list_running(self) -> List[AppStatus]:
+        try:
+            rm = self._connect()
+            ours = {one.id: one for one in rm.applications(types=[TYPE], states=RUNNING)}
+            ours.update((one.id, one) for one in rm.applications(tags=[TAG], states=RUNNING))
+        except HadoopError as error:
+            raise refusals.translate_error(error, "the list of applications") from error
+        found = [status_of(ours[known], self.user) for known in sorted(ours, reverse=True)]
+        return [status for status in found if not status.state.ended]
+
+    def application_url(self, app_id: str) -> str:
+        try:
+            refusals.parse_id(app_id)
+            urls = endpoints.rm_web(self._conf).urls
+        except (SchedulerError, HadoopError):
+            return ""
+        return f"{urls[0]}/cluster/app/{app_id}" if urls else ""
+
+    def page_problem(self, status: AppStatus, url: str) -> str:
+        """Only a web server of the site's configuration is asked, and it for this job's page."""
+        from tony_core.hadoop.web import is_one_of
+
+        try:
+            parts = urlsplit(url)
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            inside = parts.path.startswith(f"/proxy/{status.app_id}/") and ".." not in parts.path
+            servers = endpoints.web_servers(self._conf)
+            if inside and "%" not in parts.path and is_one_of(parts.hostname or "", port, servers):
+                return ""
+        except (ValueError, HadoopError):
+            pass
+        return f"{url} is not the page of {status.app_id} behind a web proxy of the cluster"
 
     def kill(self, app_id: str, reason: str) -> None:
         from tony_core.schedulers.yarn.client.kill import kill_application

@@ -187,7 +187,7 @@ class YarnLogs:
         in_store: Callable[[LogsByName], T],
         on_server: Callable[[], T],
     ) -> T:
-        if not _is_container_of(whose.container_id, whose.app_id):
+        if not is_container_of(whose.container_id, whose.app_id):
             raise SchedulerError(
                 f"{whose.container_id} is no container of {whose.app_id}, though its page or"
                 " history names it: no log of another application is read for this one"
@@ -290,7 +290,8 @@ class YarnLogs:
         )
 
 
-def _is_container_of(container_id: str, app_id: str) -> bool:
+def is_container_of(container_id: str, app_id: str) -> bool:
+    """Whether a container's id says that it is of that application."""
     try:
         application = ContainerId.parse(container_id).attempt.application
         return application == ApplicationId.parse(app_id)

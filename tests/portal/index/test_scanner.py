@@ -1,0 +1,200 @@
+"""The scanner over real folders: new jobs, changed ones, removed ones, damaged ones."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Callable, Iterator, List
+
+import pytest
+
+from tests.portal.histories import app, write_job
+from tony_core.portal.index.index import Index
+from tony_core.portal.index.rows import JobRow, Query
+from tony_core.portal.index.scanner import Listing, LocationScan, Scanner, rest_s
+from tony_core.portal.settings import HistoryLocation
+from tony_core.portal.viewer import Viewer
+
+ADMIN = Viewer("root", is_admin=True)
+OLD = 1_700_000_000.0
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[Index]:
+    made = Index(str(tmp_path / "index"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "history"
+    made.mkdir()
+    return made
+
+
+def read(scan: LocationScan) -> None:
+    """Step until nothing is due."""
+    end = time.monotonic() + 60
+    while scan.step() == 0.0:
+        assert time.monotonic() < end
+
+
+def rows(index: Index, **query: str) -> List[JobRow]:
+    return list(index.page(Query(sort="app_id", limit=500, **query), ADMIN).rows)  # type: ignore[arg-type]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_what_is_there_is_read_and_is_its_owners(index: Index, root: Path) -> None:
+    write_job(root, app(1), tags=["nightly"], view_acl="bob,eve ops", changed=OLD)
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    read(scan)
+    (row,) = rows(index)
+    assert (row.location, row.app_id, row.name) == ("here", app(1), "mnist")
+    assert row.owner == getpass.getuser() and row.state == "SUCCEEDED"
+    assert row.readers == ("group:ops", "user:bob", "user:eve", f"user:{getpass.getuser()}")
+    assert row.figures["duration_s"] == 60.0 and row.problem == ""
+    assert scan.state().jobs == 1 and scan.state().waiting == 0 and scan.state().checked
+
+
+def test_a_new_a_changed_and_a_removed_job(index: Index, root: Path) -> None:
+    scanner = Scanner([HistoryLocation("here", str(root))], index)
+    scanner.start()
+    try:
+        assert scanner.wait_until_read(60)
+        write_job(root, app(1), state="RUNNING", finished=None, progress=0.25)
+        wait_for(lambda: bool(rows(index)))
+        assert (rows(index)[0].state, rows(index)[0].progress) == ("RUNNING", 0.25)
+        write_job(root, app(1), state="FAILED", diagnostics="worker:0 failed")
+        wait_for(lambda: rows(index)[0].state == "FAILED")
+        assert rows(index)[0].error == "worker:0 failed"
+        shutil.rmtree(root / app(1))
+        wait_for(lambda: rows(index) == [])
+    finally:
+        assert scanner.close()
+
+
+def test_a_folder_that_gets_its_files_later_is_found(index: Index, root: Path) -> None:
+    (root / app(1)).mkdir()
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    read(scan)
+    assert rows(index) == []
+    write_job(root, app(1))
+    wait_for(lambda: scan.step() >= 0.0 and bool(rows(index)))
+
+
+def test_one_bad_job_hides_no_other(index: Index, root: Path, tmp_path: Path) -> None:
+    write_job(root, app(1), changed=OLD)
+    (write_job(root, app(2)) / "summary.json").write_bytes(b'{"job": {"state": "RUNN')
+    (root / app(3)).symlink_to(write_job(tmp_path / "else", app(3)))
+    folder = write_job(root, app(4))
+    (folder / "summary.json").unlink()
+    (folder / "summary.json").symlink_to("/etc/passwd")
+    os.mkfifo(write_job(root, app(5)) / "events-0001.jsonl")
+    (root / "no id").mkdir()
+    (root / app(6)).write_text("a file")
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    read(scan)
+    found = {row.app_id: row for row in rows(index)}
+    assert list(found) == [app(1), app(2), app(3), app(4), app(5)]
+    assert found[app(1)].problem == "" and found[app(5)].state == "SUCCEEDED"
+    assert "events-0001.jsonl" in found[app(5)].problem and "plain" in found[app(5)].problem
+    assert "summary.json" in found[app(2)].problem and found[app(2)].state == "UNKNOWN"
+    assert "symbolic link" in found[app(3)].problem
+    assert found[app(3)].name == "" and found[app(3)].owner == getpass.getuser()
+    assert found[app(4)].state == "UNKNOWN" and "symbolic link" in found[app(4)].problem
+
+
+def test_damaged_files_that_are_mended_are_read_again(index: Index, root: Path) -> None:
+    folder = write_job(root, app(1))
+    (folder / "summary.json").write_bytes(b"{")
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    read(scan)
+    assert rows(index)[0].problem
+    write_job(root, app(1))
+    wait_for(lambda: scan.step() >= 0.0 and not rows(index)[0].problem)
+
+
+def test_a_location_that_is_missing_is_named_and_found_later(index: Index, root: Path) -> None:
+    write_job(root, app(1))
+    away = HistoryLocation("away", str(root / "missing"))
+    scanner = Scanner([away, HistoryLocation("here", str(root))], index)
+    scanner.start()
+    try:
+        wait_for(lambda: bool(rows(index)) and bool(scanner.states()[0].problem))
+        assert "missing" in scanner.states()[0].problem and scanner.states()[1].problem == ""
+        write_job(root / "missing", app(2))
+        wait_for(lambda: len(rows(index)) == 2)
+        assert scanner.states()[0].problem == ""
+    finally:
+        assert scanner.close()
+
+
+def test_a_place_without_owners_is_refused_with_a_reason(index: Index) -> None:
+    scan = LocationScan(HistoryLocation("web", "https://example.org/history"), index)
+    assert scan.step() > 0
+    assert "says whose a file is" in scan.state().problem
+
+
+def test_the_next_portal_reads_only_what_has_changed(index: Index, root: Path) -> None:
+    write_job(root, app(1), changed=OLD)
+    write_job(root, app(2), changed=OLD)
+    place = HistoryLocation("here", str(root))
+    read(LocationScan(place, index))
+    opened: List[str] = []
+
+    def ended(place: HistoryLocation, row: JobRow) -> None:
+        opened.append(row.app_id)
+
+    write_job(root, app(3), changed=OLD)
+    write_job(root, app(2), name="other", changed=OLD + 1)
+    scan = LocationScan(place, index, on_ended=ended)
+    read(scan)
+    wait_for(lambda: scan.step() >= 0.0 and rows(index)[1].name == "other")
+    assert opened == [app(3)]
+
+
+def test_jobs_of_a_location_that_is_no_longer_named_go(index: Index, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_job(tmp_path / name, app(1))
+    places = [HistoryLocation(name, str(tmp_path / name)) for name in ("a", "b")]
+    for named, expected in ((places, ["a", "b"]), (places[:1], ["a"])):
+        scanner = Scanner(named, index)
+        scanner.start()
+        assert scanner.wait_until_read(60) and scanner.close()
+        assert [row.location for row in rows(index)] == expected
+    write_job(tmp_path / "c", app(2))
+    scanner = Scanner([HistoryLocation("a", str(tmp_path / "c"))], index)
+    scanner.start()
+    assert scanner.wait_until_read(60) and scanner.close()
+    assert [row.app_id for row in rows(index)] == [app(2)]
+
+
+def test_a_root_is_listed_again_after_a_change() -> None:
+    listing = Listing()
+    assert listing.is_due("1", 0.0)
+    listing.done("1", 0.0, 0.01)
+    assert [listing.is_due("1", at) for at in (0.5, 1.9, 2.0)] == [False, False, True]
+    listing.done("1", 2.0, 0.01)
+    assert not listing.is_due("1", 60.0) and listing.is_due("2", 60.0)
+    listing.done("2", 60.0, 1.0)  # an expensive one is made less often
+    assert [listing.is_due("3", at) for at in (61.0, 70.0)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "cost", "expected"),
+    [(0, 0, 1), (15, 0, 1), (300, 0, 10), (1e6, 0, 300), (0, 0.5, 5), (300, 2, 20)],
+)
+def test_quiet_and_large_jobs_are_looked_at_less_often(
+    unchanged: float, cost: float, expected: float
+) -> None:
+    assert rest_s(unchanged, cost) == expected

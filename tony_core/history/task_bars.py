@@ -1,0 +1,165 @@
+"""From the lines of a story to a bar for each task; see timeline.py. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+
+from tony_core.history.layout import StoryKind
+from tony_core.history.reader import JobHistory
+from tony_core.history.story_lines import (
+    ENDS,
+    LATEST,
+    READY,
+    RUNNING,
+    STAGING,
+    WAITING,
+    Bar,
+    Line,
+    Span,
+    seconds,
+)
+from tony_core.jsontext import is_number
+
+
+class _Task:
+    """What is known of one task so far."""
+
+    def __init__(self, name: str, role: str) -> None:
+        self.name, self.role = name, role
+        self.spans: List[Span] = []
+        self.waits: Optional[float] = None
+        self.open: Optional[Span] = None
+        self.held: Optional[float] = None  # since when it has its container
+        self.held_until = 0.0
+        self.held_s = 0.0
+
+    def close(self, at: float, text: str = "") -> None:
+        """End the span that is open."""
+        if self.open is not None:
+            end = max(self.open.begin, at)
+            self.spans.append(self.open._replace(end=end, text=text))
+            self.open = None
+        self.waits = None
+
+    def release(self) -> None:
+        """Count the container that it had."""
+        if self.held is not None:
+            self.held_s += max(0.0, self.held_until - self.held)
+        self.held = None
+
+
+class TaskBars:
+    """Takes the lines of a story; makes the bars."""
+
+    def __init__(self, record: JobHistory, begin: float, end: float, is_over: bool) -> None:
+        self._record, self._begin, self._end, self._is_over = record, begin, end, is_over
+        self._tasks: Dict[str, _Task] = {}
+        self._asked: Dict[str, float] = {}  # role -> when containers for it were last requested
+        for task in record.tasks:
+            self._task(str(task.get("task")), str(task.get("role") or ""))
+
+    def take(self, line: Line) -> None:
+        if line.kind == StoryKind.TASK_STATE.value and line.task:
+            self._move(self._task(line.task), line)
+        elif line.kind == StoryKind.WAVE_BEGUN.value:
+            roles = line.fields.get("roles")
+            for role in roles if isinstance(roles, (list, tuple)) else ():
+                self._asked[str(role)] = line.at
+        elif line.kind == StoryKind.ELASTIC.value and line.fields.get("role"):
+            self._asked[str(line.fields["role"])] = line.at
+        elif line.kind == StoryKind.TASK_AGAIN.value and line.task:
+            task = self._task(line.task)
+            task.waits = line.at
+        elif line.kind == StoryKind.ALLOCATION_TIMEOUT.value:
+            self._release_gang(line.at)
+
+    def _task(self, name: str, role: str = "") -> _Task:
+        found = self._tasks.get(name)
+        if found is None:
+            found = self._tasks[name] = _Task(name, role or name.rpartition(":")[0])
+        return found
+
+    def _move(self, task: _Task, line: Line) -> None:
+        state = line.fields.get("state")
+        node = line.fields.get("node")
+        node = node if isinstance(node, str) else ""
+        at = line.at
+        if state == "launched":
+            since = max(
+                self._asked.get(task.role, at),
+                task.waits or 0.0,
+                task.spans[-1].end if task.spans else 0.0,
+            )
+            task.close(at)
+            if since < at:
+                task.spans.append(Span(WAITING, since, at, line.session))
+            task.release()
+            task.held = at
+            task.open = Span(STAGING, at, at, line.session, "", node)
+        elif state == "running":
+            self._run(task, line, node)
+        elif state in ENDS:
+            task.close(at, str(state))
+        task.held_until = at
+
+    def _run(self, task: _Task, line: Line, node: str) -> None:
+        at, waited = line.at, line.fields.get("ready_s")
+        begin = task.open.begin if task.open is not None else at
+        task.close(at)
+        if is_number(waited, LATEST) and waited > 0:
+            ready = max(at - waited, begin)
+            if task.spans and task.spans[-1].end > ready:
+                last = task.spans[-1]
+                task.spans[-1] = last._replace(end=max(last.begin, ready))
+                ready = task.spans[-1].end
+            if ready < at:
+                task.spans.append(Span(READY, ready, at, line.session, "", node))
+        task.open = Span(RUNNING, at, at, line.session, "", node)
+        if task.held is None:
+            task.held = at  # its launch is not in the story
+
+    def _release_gang(self, at: float) -> None:
+        for task in self._tasks.values():
+            if task.open is not None and task.open.kind == STAGING:
+                task.close(at, "released")
+                task.held_until = at
+                task.release()
+
+    def finish(self, sidecars: Set[str]) -> Tuple[Bar, ...]:
+        """The bars, in the order of the job's tasks."""
+        records = {str(task.get("task")): task for task in self._record.tasks}
+        return tuple(
+            self._bar(task, records.get(task.name, {}), task.name in sidecars)
+            for task in self._tasks.values()
+        )
+
+    def _bar(self, task: _Task, record: Mapping[str, Any], is_sidecar: bool) -> Bar:
+        goes_on = not self._is_over and record.get("state") not in ENDS
+        if not task.spans and task.open is None:
+            self._use_record(task, record)
+        if task.open is not None:
+            ended = seconds(record.get("ended"))
+            until = self._end if goes_on or not ended else min(ended, self._end)
+            task.held_until = max(task.held_until, until)
+            state = record.get("state")
+            task.close(until, str(state) if state in ENDS else "")
+        elif goes_on and record.get("state") == "requested":
+            since = max(
+                self._asked.get(task.role, self._end), task.spans[-1].end if task.spans else 0.0
+            )
+            if since < self._end:
+                task.spans.append(Span(WAITING, since, self._end))
+        task.release()
+        spans = tuple(span for span in task.spans if span.end > span.begin or span.text)
+        running = sum(span.end - span.begin for span in spans if span.kind == RUNNING)
+        return Bar(task.name, task.role, is_sidecar, spans, task.held_s, running)
+
+    def _use_record(self, task: _Task, record: Mapping[str, Any]) -> None:
+        """A task of which the story has nothing: its last run, as the summary has it."""
+        started = seconds(record.get("started"))
+        if started:
+            at = min(max(started, self._begin), self._end)
+            session = record.get("session")
+            number = session if isinstance(session, int) else -1
+            task.open = Span(RUNNING, at, at, number, "", str(record.get("node") or ""))
+            task.held = at

@@ -1,0 +1,89 @@
+"""One job for programs: the very API that its master's page has, and a little more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Dict, List, Mapping, Tuple
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tony_core.portal.job_source import JobSource
+from tony_core.portal.pages.job import OpenJob, open_job, timeline_of
+from tony_core.portal.site import Problem, Site, json_answer
+
+LONGEST_WAIT_S = 30.0
+LOOK_S = 1.0  # between two looks for news
+
+
+def routes(site: Site) -> List[Route]:
+    """``api/...`` below a job."""
+
+    def with_job(answer: Any) -> Any:
+        return lambda request: json_answer(answer(open_job(site, request)))
+
+    async def events(request: Request) -> Response:
+        since = _number(request, "since")
+        wait = min(LONGEST_WAIT_S, _number(request, "wait"))
+        _, source = await run_in_threadpool(site.open, request)
+        lines, following = await _await_events(request, source, int(since), wait)
+        return json_answer({"events": list(lines), "next": following})
+
+    def config(request: Request) -> Response:
+        _, source = site.open(request)
+        return json_answer({"config": [entry._asdict() for entry in source.config()]})
+
+    return [
+        Route("/jobs/{app_id}/api/job", with_job(job_json)),
+        Route("/jobs/{app_id}/api/tasks", with_job(tasks_json)),
+        Route("/jobs/{app_id}/api/metrics", with_job(lambda job: job.record.metrics)),
+        Route("/jobs/{app_id}/api/timeline", with_job(timeline_of)),
+        Route("/jobs/{app_id}/api/events", events),
+        Route("/jobs/{app_id}/api/config", config),
+    ]
+
+
+def job_json(job: OpenJob) -> Mapping[str, Any]:
+    """As the master's page has it, and whose files it is from."""
+    found: Dict[str, Any] = job.view.to_page_json()
+    if not job.record.job and job.row.state:
+        found["state"] = job.row.state
+    more = {
+        "owner": job.row.owner,
+        "location": job.row.location,
+        "figures": dict(job.row.figures),
+        "problems": list(job.record.problems),
+    }
+    return {**found, **more}
+
+
+def tasks_json(job: OpenJob) -> Mapping[str, Any]:
+    """As the master's page has them."""
+    return {"tasks": [task.to_json() for task in job.view.tasks]}
+
+
+async def _await_events(
+    request: Request, source: JobSource, since: int, wait: float
+) -> Tuple[List[Mapping[str, Any]], int]:
+    """The story from ``since`` on, as soon as it goes on; holds no thread meanwhile."""
+    deadline = time.monotonic() + wait
+    while True:
+        lines, following = await run_in_threadpool(source.events, since, 0.0)
+        left = deadline - time.monotonic()
+        if lines or left <= 0 or not source.is_running or await request.is_disconnected():
+            return lines, following
+        await asyncio.sleep(min(LOOK_S, left))
+
+
+def _number(request: Request, name: str) -> float:
+    text = request.query_params.get(name, "0")
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if 0 <= value < 1e15:
+        return value
+    raise Problem(400, "Odd address", f"{name}={text!r} is not a number")

@@ -1,0 +1,94 @@
+"""Numbers, times and texts as the portal's pages show them. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from typing import Any, Optional
+
+from markupsafe import Markup, escape
+
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def show_moment(at: Optional[float], only: str = "") -> Markup:
+    """A time as this machine's clock shows it; a script makes it the reader's.
+
+    ``only``: ``clock`` or ``minute``.
+    """
+    if not _is_finite(at) or not 0 < at < 1e11:  # type: ignore[operator]
+        return Markup()
+    shape = {"clock": "%H:%M:%S", "minute": "%Y-%m-%d %H:%M"}.get(only, "%Y-%m-%d %H:%M:%S")
+    text = time.strftime(shape, time.localtime(at))
+    exact = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
+    return Markup('<time datetime="{}" data-only="{}">{}</time>').format(exact, only, text)
+
+
+def show_span(seconds: Optional[float]) -> str:
+    """``4.2 s``, ``12 min 03 s``, ``5 h 20 min``, ``3 d 04 h``."""
+    if not _is_finite(seconds) or seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{max(0.0, seconds):.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24:02d} h"
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def show_number(value: Optional[float], digits: int = 1) -> str:
+    """``0``, ``0.25``, ``12.3``, ``45 300``."""
+    if not _is_finite(value) or value is None:
+        return ""
+    if value == 0:
+        return "0"
+    if abs(value) < 1:
+        return f"{value:.2g}"
+    if abs(value) < 100:
+        return f"{value:.{digits}f}".removesuffix("." + "0" * digits)
+    return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def show_bytes(size: float) -> str:
+    """``512 B``, ``1.5 kB``, ``20 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if size >= 10 or unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError
+
+
+def show_state(state: Any) -> Markup:
+    """A state as a mark with its name."""
+    text = str(state) or "UNKNOWN"
+    name = re.sub(r"[^a-z_]", "", text.lower())
+    return Markup('<span class="state s-{}">{}</span>').format(name, text)
+
+
+def plain_text(text: str) -> str:
+    """A log as a page shows it: without a terminal's commands."""
+    text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def name_link(name: str) -> str:
+    """``azkaban_log`` as a person writes it."""
+    if name == "page":
+        return "The job's own page"
+    return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
+
+
+def mark_words(text: str, words: str) -> Markup:
+    """A text with the places marked where ``words`` stand in it."""
+    parts = re.split(f"({re.escape(words)})", text, flags=re.IGNORECASE) if words else [text]
+    return Markup().join(
+        Markup("<mark>{}</mark>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
+    )
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,0 +1,324 @@
+"""The index: every job of every history location, for lists, searches and sums.
+
+It is filled by :class:`tony_core.portal.index.scanner.Scanner`. Any thread may ask. Each answer
+holds only what the viewer may see, and is bounded in rows and in time.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
+
+from tony_core.portal.index import queries
+from tony_core.portal.index.database import Database
+from tony_core.portal.index.entries import Entry, put_entry, remove_jobs
+from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
+from tony_core.portal.index.schema import FACETS, FIGURES
+from tony_core.portal.viewer import Viewer
+
+MOST_RUNS, MOST_VALUES = 1000, 500
+"""Jobs of one pipeline, values of one facet and rows of a sum that one answer holds at most."""
+
+USAGE_BY: Mapping[str, str] = {**FACETS, "day": "coalesce(date(submitted, 'unixepoch'), '')"}
+"""What sums can be made by."""
+
+_READERS = "(SELECT readers FROM audiences WHERE audiences.id = jobs.audience)"
+_COLUMNS = ", ".join(_READERS if field == "readers" else field for field in JobRow._fields)
+_JOINED = "jobs JOIN details USING (id)"
+_REPEATED = 50  # an answer that took a second is used again for so many
+_T = TypeVar("_T")
+
+
+class Tracked(NamedTuple):
+    """What the scanner has to know of a job that is in the index."""
+
+    app_id: str
+    digest: str
+    changed: float
+    settled: bool
+    has_ended: bool
+
+
+class Kept(NamedTuple):
+    """What retention has to know of a job."""
+
+    app_id: str
+    ended: float  # or when its files last changed
+    changed: float
+    size: int
+
+
+class Index:
+    """All jobs. ``is_public``: every viewer may see every job."""
+
+    def __init__(self, folder: str, is_public: bool = False) -> None:
+        self._database = Database(folder)
+        self._is_public = is_public
+        self._cache = _Cache()
+
+    def close(self) -> None:
+        """Close its file."""
+        self._database.close()
+
+    # ------------------------------------------------------------------ what pages ask
+
+    def page(self, query: Query, viewer: Viewer) -> JobPage:
+        """One page of a list; raises :class:`queries.BadQuery`."""
+        order = queries.order_of(query)
+        filters = queries.filters_of(query, viewer, self._is_public)
+        limit = max(1, min(query.limit, queries.MOST_ROWS))
+        with self._database.read() as reader:
+            driver = queries.choose_driver(
+                filters, [reader.execute(each.passing, each.args).fetchone()[0] for each in filters]
+            )
+            condition, args = queries.where(filters, driver)
+            if query.after:
+                behind, more = queries.after(order, query.after, driver is None)
+                condition, args = f"{condition} AND {behind}", [*args, *more]
+            found = reader.execute(
+                f"SELECT id, {order.column}, submitted, location, app_id FROM jobs"
+                f" WHERE {condition} ORDER BY {order.unindexed if driver else order.sql} LIMIT ?",
+                [*args, limit + 1],
+            ).fetchall()
+            cursor = queries.cursor_after(order, found[limit - 1][1:]) if len(found) > limit else ""
+            rows = self._rows_by_id(reader, [row[0] for row in found[:limit]])
+            sql, args = queries.counted(filters, query)
+            total = self._cache.get(
+                (sql, *args), lambda: int(reader.execute(sql, args).fetchone()[0])
+            )
+        return JobPage(rows, cursor, max(total, len(rows)))
+
+    def rows(self, app_id: str, viewer: Viewer) -> Tuple[JobRow, ...]:
+        """The jobs of this id, one for each location that has one."""
+        return self._select("app_id = ?", [app_id], viewer, 100)
+
+    def runs(
+        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+    ) -> Tuple[JobRow, ...]:
+        """The newest jobs of a pipeline or tag since a time, the oldest of them first."""
+        condition, args = "submitted >= ?", [since]  # type: Tuple[str, List[Any]]
+        if pipeline:
+            condition, args = f"{condition} AND pipeline = ?", [*args, pipeline]
+        if tag:
+            condition += " AND +id IN (SELECT job FROM tags WHERE tag = ?)"
+            args.append(tag)
+        return self._select(condition, args, viewer, MOST_RUNS)[::-1]
+
+    def usage(
+        self, by: str, viewer: Viewer, since: float = 0.0, until: float = 1e15
+    ) -> List[Usage]:
+        """Sums by user, queue, framework, state, location, pipeline or day; most jobs first."""
+        if by not in USAGE_BY:
+            raise queries.BadQuery(f"by: unknown {by[:50]!r}; use one of {', '.join(USAGE_BY)}")
+        query = Query(since=since, until=until)
+        condition, args = queries.where(queries.filters_of(query, viewer, self._is_public))
+        sums = ", ".join(f"sum({name})" for name in FIGURES)
+        sql = (
+            f"SELECT {USAGE_BY[by]}, state, count(*), max(submitted), {sums} FROM jobs"
+            f" WHERE {condition} GROUP BY 1, 2"
+        )
+
+        def ask() -> List[Usage]:
+            with self._database.read() as reader:
+                return _sum_states(reader.execute(sql, args))
+
+        return self._cache.get((sql, *args), ask)
+
+    def facets(self, viewer: Viewer) -> Mapping[str, Mapping[str, int]]:
+        """Of each filter the values that occur, with how many jobs; the most frequent first."""
+        seen, args = queries.visible(viewer, self._is_public)
+        found: Dict[str, Dict[str, int]] = {kind: {} for kind in FACETS}
+        with self._database.read() as reader:
+            for kind, values in found.items():
+                rows = reader.execute(
+                    f"SELECT value, sum(jobs) FROM counts WHERE kind = ? AND value <> '' AND {seen}"
+                    " GROUP BY value HAVING sum(jobs) > 0 ORDER BY 2 DESC, 1 LIMIT ?",
+                    [kind, *args, MOST_VALUES],
+                )
+                values.update(rows)
+        return found
+
+    def _select(
+        self, condition: str, args: Sequence[Any], viewer: Viewer, limit: int
+    ) -> Tuple[JobRow, ...]:
+        seen, more = queries.visible(viewer, self._is_public)
+        with self._database.read() as reader:
+            found = reader.execute(
+                f"SELECT {_COLUMNS} FROM {_JOINED} WHERE {condition} AND +{seen}"
+                " ORDER BY submitted DESC, location, app_id LIMIT ?",
+                [*args, *more, limit],
+            )
+            return tuple(self._row(row) for row in found)
+
+    def _rows_by_id(self, reader: sqlite3.Connection, ids: Sequence[int]) -> Tuple[JobRow, ...]:
+        place = {number: at for at, number in enumerate(ids)}
+        found = reader.execute(
+            f"SELECT id, {_COLUMNS} FROM {_JOINED} WHERE id IN (SELECT value FROM json_each(?))",
+            [json.dumps(list(ids))],
+        )
+        ordered = sorted(found, key=lambda row: place[row[0]])
+        return tuple(self._row(row[1:]) for row in ordered)
+
+    def _row(self, values: Sequence[Any]) -> JobRow:
+        row = JobRow(*values)
+        readers = tuple(json.loads(str(row.readers)))
+        return row._replace(
+            started=row.started or None,
+            finished=row.finished or None,
+            tasks=int(row.tasks),
+            tags=tuple(json.loads(str(row.tags))),
+            figures=json.loads(str(row.figures)),
+            readers=(*readers, "*") if self._is_public and "*" not in readers else readers,
+        )
+
+    # ------------------------------------------------------------------ what the scanner asks
+
+    def put(self, entries: Iterable[Entry]) -> None:
+        """Add jobs, or replace them."""
+        with self._database.write() as writer:
+            for entry in entries:
+                put_entry(writer, entry)
+
+    def remove(self, location: str, app_ids: Iterable[str]) -> None:
+        """Forget jobs."""
+        with self._database.write() as writer:
+            for app_id in app_ids:
+                remove_jobs(writer, "location = ? AND app_id = ?", (location, app_id))
+
+    def keep_locations(self, roots: Mapping[str, str]) -> None:
+        """Forget the jobs of all locations but these, by name and root."""
+        with self._database.write() as writer:
+            known = dict(writer.execute("SELECT name, value FROM about WHERE name LIKE 'at %'"))
+            wanted = {f"at {name}": root for name, root in roots.items()}
+            for (name,) in writer.execute("SELECT DISTINCT location FROM jobs").fetchall():
+                if known.get(f"at {name}") != wanted.get(f"at {name}"):
+                    remove_jobs(writer, "location = ?", (name,))
+            writer.execute("DELETE FROM about WHERE name LIKE 'at %'")
+            writer.executemany("INSERT INTO about VALUES (?, ?)", wanted.items())
+
+    def tracked(self, location: str) -> Iterator[Tracked]:
+        """Every job of a location, by id."""
+        last = ""
+        while True:
+            with self._database.read() as reader:
+                found = reader.execute(
+                    f"SELECT app_id, digest, changed, settled, finished FROM {_JOINED}"
+                    " WHERE location = ? AND app_id > ? ORDER BY app_id LIMIT 1000",
+                    [location, last],
+                ).fetchall()
+            yield from (
+                Tracked(row[0], row[1], row[2], bool(row[3]), bool(row[4])) for row in found
+            )
+            if len(found) < 1000:
+                return
+            last = found[-1][0]
+
+    def digest(self, location: str, app_id: str) -> str:
+        """The fingerprint of a job's files when they were read; empty for an unknown job."""
+        with self._database.read() as reader:
+            found = reader.execute(
+                f"SELECT digest FROM {_JOINED} WHERE location = ? AND app_id = ?",
+                [location, app_id],
+            ).fetchone()
+        return str(found[0]) if found else ""
+
+    def settle(self, location: str, app_id: str) -> None:
+        """A job's files will hardly change any more."""
+        with self._database.write() as writer:
+            writer.execute(
+                "UPDATE details SET settled = 1 WHERE id ="
+                " (SELECT id FROM jobs WHERE location = ? AND app_id = ?)",
+                [location, app_id],
+            )
+
+    def count(self, location: str) -> int:
+        """How many jobs a location has."""
+        with self._database.read() as reader:
+            found = reader.execute(
+                "SELECT total(jobs) FROM counts WHERE kind = 'location' AND value = ?", [location]
+            ).fetchone()
+            return int(found[0])
+
+    def oldest(self, location: str, limit: int) -> Tuple[Kept, ...]:
+        """The jobs of a location that ended first, or whose files changed first."""
+        with self._database.read() as reader:
+            found = reader.execute(
+                "SELECT app_id, CASE WHEN settled AND finished THEN finished ELSE changed END,"
+                f" changed, size FROM {_JOINED} WHERE location = ? ORDER BY 2, 1 LIMIT ?",
+                [location, limit],
+            )
+            return tuple(Kept(*row) for row in found)
+
+    def size(self, location: str) -> int:
+        """How many bytes the histories of a location have."""
+        with self._database.read() as reader:
+            found = reader.execute(
+                f"SELECT total(size) FROM {_JOINED} WHERE location = ?", [location]
+            ).fetchone()
+            return int(found[0])
+
+    @property
+    def generation(self) -> int:
+        """Grows each time the file is made anew."""
+        return self._database.generation
+
+    def rebuild(self) -> None:
+        """Make the file anew, empty."""
+        self._database.rebuild()
+
+
+def _sum_states(found: Iterable[Sequence[Any]]) -> List[Usage]:
+    """The sums of all states of each key."""
+    sums: Dict[str, Usage] = {}
+    for key, state, jobs, last, *figures in found:
+        before = sums.get(key) or Usage(key, 0, {}, {})
+        sums[key] = Usage(
+            key,
+            before.jobs + jobs,
+            {**before.states, state: jobs},
+            {
+                name: before.figures.get(name, 0.0) + value
+                for name, value in zip(FIGURES, figures, strict=True)
+            },
+            max(before.last, last),
+        )
+    return sorted(sums.values(), key=lambda usage: (-usage.jobs, usage.key))[:MOST_VALUES]
+
+
+class _Cache:
+    """Answers that cost much, used again for as long as they are worth."""
+
+    _MOST = 500
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: Dict[Tuple[Any, ...], Tuple[float, Any]] = {}
+
+    def get(self, key: Tuple[Any, ...], ask: Callable[[], _T]) -> _T:
+        began = time.monotonic()
+        with self._lock:
+            until, found = self._known.get(key, (0.0, None))
+        if began < until:
+            return found  # type: ignore[no-any-return]
+        answer = ask()
+        cost = time.monotonic() - began
+        with self._lock:
+            if len(self._known) >= self._MOST:
+                self._known.clear()
+            self._known[key] = (began + cost * _REPEATED, answer)
+        return answer

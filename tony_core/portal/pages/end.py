@@ -1,0 +1,47 @@
+"""Ends a job, as the viewer: a question, and the answer by POST."""
+
+from __future__ import annotations
+
+from typing import List
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tony_core.portal.index.rows import JobRow
+from tony_core.portal.site import Endings, Problem, Site
+
+
+def routes(site: Site) -> List[Route]:
+    """``/jobs/ID/end``; the login's middleware has checked the form's token."""
+
+    def ask(request: Request) -> Response:
+        row, _ = _admit(site, request)
+        return site.render(request, "end.html", row=row, answer="")
+
+    def end(request: Request) -> Response:
+        row, endings = _admit(site, request)
+        try:
+            answer = endings.end_job(site.viewer(request), row)
+        except Exception as error:
+            raise Problem(
+                503, "The job was not ended", str(error) or type(error).__name__
+            ) from error
+        return site.render(request, "end.html", row=row, answer=answer)
+
+    return [
+        Route("/jobs/{app_id}/end", ask, methods=["GET"]),
+        Route("/jobs/{app_id}/end", end, methods=["POST"]),
+    ]
+
+
+def _admit(site: Site, request: Request) -> tuple[JobRow, Endings]:
+    row = site.find(request)
+    if site.endings is None or not site.endings.may_end(site.viewer(request), row):
+        raise Problem(
+            403,
+            "You cannot end this job",
+            f"{row.app_id} has ended, or this portal cannot end it as you. Use: tony kill"
+            f" {row.app_id}",
+        )
+    return row, site.endings

@@ -1,0 +1,288 @@
+"""One job: what it is and how it went, its tasks, metrics, story and configuration."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from tony_core.charts import MEASURED, draw_charts
+from tony_core.history.layout import event_number
+from tony_core.history.reader import JobHistory
+from tony_core.history.timeline import timeline
+from tony_core.portal.index.rows import JobRow
+from tony_core.portal.job_source import ConfigEntry, JobSource
+from tony_core.portal.site import Problem, Site, safe_links
+from tony_core.view import HISTORY, JobView, TaskView, read_job
+
+TABS = (
+    ("", "Overview"),
+    ("tasks", "Tasks and logs"),
+    ("metrics", "Metrics"),
+    ("story", "Story"),
+    ("config", "Configuration"),
+)
+WAIT_S = 5  # of the page's own requests for news
+TASKS_SHOWN = 25  # on the overview
+TASKS_OF_A_PAGE = 200
+CHARTS_SHOWN = 4  # on the overview
+CHARTS_OF_A_PAGE = 60
+LINES_SHOWN = 60  # of the story, on the overview
+LINES_OF_A_PAGE = 2000
+_ORDER = {"failed": 0, "lost": 1, "killed": 2, "running": 3}
+_WEIGHTS = ("info", "warning", "decision", "error")
+
+
+class Line(NamedTuple):
+    """A line of the story."""
+
+    number: int
+    time: float
+    text: str
+    weight: str
+
+
+class OpenJob(NamedTuple):
+    """A job that a page was asked for."""
+
+    row: JobRow
+    source: JobSource
+    record: JobHistory
+    view: JobView
+
+
+def routes(site: Site) -> List[Route]:
+    """The pages below ``/jobs/ID/``."""
+
+    def slash(request: Request) -> Response:
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"{site.base(request)}{_path(request)}/{query}", 308)
+
+    def page(path: str, show: Any) -> Route:
+        return Route("/jobs/{app_id}/" + path, lambda request: show(site, request))
+
+    return [
+        Route("/jobs/{app_id}", slash),
+        page("", show_overview),
+        page("tasks", show_tasks),
+        page("metrics", show_metrics),
+        page("story", show_story),
+        page("config", show_config),
+    ]
+
+
+def open_job(site: Site, request: Request) -> OpenJob:
+    """The job that a URL names, as far as it can be read."""
+    row, source = site.open(request)
+    try:
+        record = source.record()
+    except (OSError, LookupError) as error:
+        raise Problem(
+            503, "This job cannot be read now", f"{str(error) or type(error).__name__}. Try again."
+        ) from error
+    return OpenJob(row, source, record, read_job(record.job, record.tasks, HISTORY, row.app_id))
+
+
+def show_overview(site: Site, request: Request) -> Response:
+    """What a person wants to know first: how it is, why, and where the time went."""
+    job = open_job(site, request)
+    tasks = _troubled_first(job.view.tasks)
+    story = read_story(job.record)
+    return _render(
+        site,
+        request,
+        job,
+        "job_overview.html",
+        "",
+        tasks=tasks[:TASKS_SHOWN],
+        story=list(reversed(story[-LINES_SHOWN:])),
+        lines=len(story),
+        charts=_charts(site, request, job, CHARTS_SHOWN, own=True),
+        result=_pretty(job.view.result),
+        timeline=timeline_of(job),
+    )
+
+
+def show_tasks(site: Site, request: Request) -> Response:
+    """Every container of every task, with its logs."""
+    job = open_job(site, request)
+    state = request.query_params.get("state", "")
+    words = request.query_params.get("q", "").lower().split()
+    found = [
+        task
+        for task in job.view.tasks
+        if state in ("", task.state)
+        and all(word in f"{task.task} {task.node} {task.container}".lower() for word in words)
+    ]
+    begin = _number(request, "from")
+    return _render(
+        site,
+        request,
+        job,
+        "job_tasks.html",
+        "tasks",
+        tasks=found[begin : begin + TASKS_OF_A_PAGE],
+        found=len(found),
+        begin=begin,
+        step=TASKS_OF_A_PAGE,
+        values={name: request.query_params.get(name, "") for name in ("location", "state", "q")},
+    )
+
+
+def show_metrics(site: Site, request: Request) -> Response:
+    """Every metric."""
+    job = open_job(site, request)
+    return _render(
+        site,
+        request,
+        job,
+        "job_metrics.html",
+        "metrics",
+        charts=_charts(site, request, job, CHARTS_OF_A_PAGE),
+    )
+
+
+def show_story(site: Site, request: Request) -> Response:
+    """The whole story, from its beginning."""
+    job = open_job(site, request)
+    story = read_story(job.record)
+    begin = _number(request, "from")
+    return _render(
+        site,
+        request,
+        job,
+        "job_story.html",
+        "story",
+        story=story[begin : begin + LINES_OF_A_PAGE],
+        lines=len(story),
+        begin=begin,
+        step=LINES_OF_A_PAGE,
+    )
+
+
+def show_config(site: Site, request: Request) -> Response:
+    """The configuration that it ran with, and where each value came from."""
+    job = open_job(site, request)
+    try:
+        entries: Sequence[ConfigEntry] = job.source.config()
+        problem = ""
+    except (OSError, LookupError, ValueError) as error:
+        entries, problem = (), str(error)
+    changed = [entry for entry in entries if entry.source not in ("", "default")]
+    shows_all = bool(request.query_params.get("all")) or not changed
+    return _render(
+        site,
+        request,
+        job,
+        "job_config.html",
+        "config",
+        entries=entries if shows_all else changed,
+        problem=problem,
+        shows_all=shows_all,
+        changed=len(changed),
+        number_of_entries=len(entries),
+    )
+
+
+def read_story(record: JobHistory) -> List[Line]:
+    """The story's lines; what is odd in one gets its default."""
+    return [
+        Line(
+            event_number(event),
+            _time(event.get("time")),
+            str(event.get("text") or event.get("kind") or ""),
+            str(event.get("weight")) if event.get("weight") in _WEIGHTS else "info",
+        )
+        for event in record.events
+    ]
+
+
+def _render(
+    site: Site, request: Request, job: OpenJob, template: str, tab: str, **values: Any
+) -> Response:
+    row, source, record, view = job
+    links = {**safe_links(view.links), **safe_links(source.links())}
+    links.pop("page", None) if not source.is_running else None
+    last = max((event_number(event) for event in record.events[-20:]), default=0)
+    may_end = (
+        source.is_running
+        and site.endings is not None
+        and site.endings.may_end(site.viewer(request), row)
+    )
+    return site.render(
+        request,
+        template,
+        row=row,
+        view=view,
+        record=record,
+        source=source,
+        state=view.state.value if record.job else row.state,
+        is_running=source.is_running,
+        links=links,
+        job_tabs=TABS,
+        tab=tab,
+        next_event=last,
+        events_url=site.job_url(request, row, "api/events"),
+        wait=WAIT_S,
+        may_end=may_end,
+        counts=view.counts,
+        figures=dict(row.figures),
+        **values,
+    )
+
+
+def _charts(site: Site, request: Request, job: OpenJob, most: int, own: bool = False) -> Markup:
+    """The charts, of data that :func:`draw_charts` escapes; ``own``: without what is measured."""
+    metrics: Mapping[str, Any] = job.record.metrics
+    if own:
+        metrics = {"task": _reported(metrics.get("task"))}
+    tasks = [{"task": task.task} for task in job.view.tasks]
+    url = site.job_url(request, job.row, "api/metrics")
+    return Markup(draw_charts(tasks, metrics, most, url))  # noqa: S704
+
+
+def _reported(found: Any) -> Dict[str, Dict[str, Any]]:
+    """The series without those of the machine."""
+    if not isinstance(found, dict):
+        return {}
+    return {
+        task: {name: points for name, points in series.items() if name not in MEASURED}
+        for task, series in found.items()
+        if isinstance(series, dict)
+    }
+
+
+def _troubled_first(tasks: Sequence[TaskView]) -> Tuple[TaskView, ...]:
+    if len(tasks) <= TASKS_SHOWN:
+        return tuple(tasks)
+    return tuple(sorted(tasks, key=lambda task: _ORDER.get(task.state, 4)))
+
+
+def timeline_of(job: OpenJob) -> Mapping[str, Any]:
+    """Where the time went, as ``api/timeline`` has it."""
+    return timeline(job.record, time.time() if job.source.is_running else None).to_json()
+
+
+def _pretty(value: Any) -> str:
+    return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def _number(request: Request, name: str) -> int:
+    text = request.query_params.get(name, "0") or "0"
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return int(text)
+    raise Problem(400, "This address asks for something odd", f"{name}={text!r} is no number")
+
+
+def _time(value: Any) -> float:
+    is_time = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_time and 0 <= value < 1e11 else 0.0
+
+
+def _path(request: Request) -> str:
+    return request.url.path.removeprefix(str(request.scope.get("root_path", "")))

@@ -1,0 +1,205 @@
+"""The portal as a process: puts its parts together, serves until it is asked to stop.
+
+One process, one event loop. What may block runs in worker threads. SIGTERM and Ctrl-C end it: no
+new request is taken, those that run get :data:`GRACE_S`, then the parts are closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import signal
+import socket
+from typing import Callable, Iterator, Mapping, NamedTuple
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from tony_core.client.errors import ClientError
+from tony_core.portal.access.access_log import AccessLog
+from tony_core.portal.access.accounts import Accounts
+from tony_core.portal.access.gate import Gate
+from tony_core.portal.access.login import HeaderLogin, LoginMethod, Peers, SocketLogin
+from tony_core.portal.access.origins import parse_networks
+from tony_core.portal.access.sessions import Sessions
+from tony_core.portal.endings import Audit, Endings, describe_ending
+from tony_core.portal.index.rows import JobRow
+from tony_core.portal.monitoring import Monitoring
+from tony_core.portal.settings import Settings
+from tony_core.portal.viewer import Viewer
+
+GRACE_S = 5
+KEEP_ALIVE_S = 30
+MOST_CONNECTIONS = 2000
+
+
+class Parts(NamedTuple):
+    """The application behind the gate, and what is measured of it."""
+
+    app: ASGIApp
+    find_problem: Callable[[], str] = lambda: ""
+    numbers: Callable[[], Mapping[str, float]] = dict
+    close: Callable[[], None] = lambda: None
+
+
+class PortalError(ClientError):
+    """The portal cannot start; the text says why and what to do."""
+
+
+def serve(settings: Settings, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C; raises :class:`PortalError` when it cannot start.
+
+    ``announce`` gets the portal's URL once it is bound.
+    """
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(bind(settings))
+        host, port = listener.getsockname()[:2]
+        gate = stack.enter_context(open_gate(settings, make_parts))
+        announce(settings.url or url_of(host, port))
+        with _quiet_signals():
+            uvicorn.Server(server_config(gate)).run(sockets=[listener])
+
+
+def server_config(gate: ASGIApp) -> uvicorn.Config:
+    """How the server takes requests."""
+    return uvicorn.Config(
+        gate,
+        # Whom a header names is decided at the gate, by the address that really asks.
+        proxy_headers=False,
+        server_header=False,
+        access_log=False,
+        log_config=None,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+
+
+@contextlib.contextmanager
+def open_gate(settings: Settings, make_parts: Callable[[Settings, Audit], Parts]) -> Iterator[Gate]:
+    """The whole portal as an ASGI application; raises :class:`PortalError`."""
+    with contextlib.ExitStack() as stack:
+        log = _open_log(settings)
+        stack.callback(log.close)
+        peers = Peers()
+        stack.callback(peers.close)
+        sessions = Sessions(settings.login.session_s)
+        login = make_login(settings, sessions, peers)
+        monitoring = Monitoring()
+
+        def audit(result: str, viewer: Viewer, row: JobRow, text: str) -> None:
+            monitoring.ended(result)
+            log.note(describe_ending(result, viewer, row, text))
+
+        parts = make_parts(settings, audit)
+        stack.callback(parts.close)
+        monitoring.watch(parts.find_problem, parts.numbers)
+        yield Gate(parts.app, settings, login, sessions, log, monitoring)
+
+
+def _open_log(settings: Settings) -> AccessLog:
+    try:
+        return AccessLog(settings.access_log, parse_networks(settings.login.trusted))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise PortalError(
+            f"the access log {settings.access_log} cannot be written: {reason}"
+        ) from None
+
+
+def make_login(settings: Settings, sessions: Sessions, peers: Peers) -> LoginMethod:
+    """The way to log in that the settings choose."""
+    accounts = Accounts(settings)
+    login = settings.login
+    if login.by == "header":
+        try:
+            return HeaderLogin(login, accounts, peers)
+        except KeyError as error:
+            raise PortalError(f"[login] trusted-users: {error.args[0]}") from None
+    if login.by == "oidc":
+        from tony_core.portal.access.oidc_login import OidcLogin, read_secret
+
+        try:
+            secret = read_secret(login.oidc_secret_file)
+        except (OSError, ValueError) as error:
+            raise PortalError(f"[login] client-secret-file: {error}") from None
+        return OidcLogin(settings, accounts, sessions, secret)
+    if login.by == "spnego":
+        from tony_core.hadoop.errors import HadoopError
+        from tony_core.hadoop.kerberos.gssapi import GssError, LibraryMissing
+        from tony_core.portal.access.spnego_login import SpnegoLogin
+
+        try:
+            return SpnegoLogin(settings, accounts, sessions)
+        except GssError as error:
+            raise PortalError(f"[login] keytab: {login.spnego_keytab}: {error}") from None
+        except LibraryMissing as error:
+            raise PortalError(f"[login] by = spnego needs Kerberos' library {error}") from None
+        except HadoopError as error:
+            raise PortalError(str(error)) from None
+    return SocketLogin(accounts, peers)
+
+
+def make_parts(settings: Settings, audit: Audit) -> Parts:
+    """The index, the sources and the application, started."""
+    from tony_core.portal.assembly import assemble
+
+    try:
+        portal = assemble(
+            settings, lambda pool, live: Endings(pool, live, settings.is_for_many, audit)
+        )
+    except OSError as error:
+        where = error.filename or settings.index_folder
+        reason = (error.strerror or str(error)).lower()
+        raise PortalError(f"the index cannot be kept at {where}: {reason}") from None
+
+    def find_problem() -> str:
+        # Read without a login: no name of a place, nothing about one of several.
+        states = portal.scanner.states()
+        are_ill = bool(states) and all(state.problem for state in states)
+        return "no history location can be read" if are_ill else ""
+
+    return Parts(portal.app, find_problem, portal.numbers, portal.close)
+
+
+def bind(settings: Settings) -> socket.socket:
+    """A listening socket; raises :class:`PortalError`."""
+    family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.bind, settings.port))
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        where = f"{settings.bind}, port {settings.port}"
+        if error.errno == errno.EADDRINUSE:
+            why = f"another process listens at {where}: choose another --port"
+        elif error.errno == errno.EACCES:
+            why = f"this user may not listen at {where}: choose a --port of 1024 or more"
+        else:
+            reason = (error.strerror or str(error)).lower()
+            why = f"the portal cannot listen at {where}: {reason}"
+        raise PortalError(why) from None
+    return listener
+
+
+def url_of(host: str, port: int) -> str:
+    """The address of a listener."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextlib.contextmanager
+def _quiet_signals() -> Iterator[None]:
+    """Let the end that a signal asks for be an ordinary return: the server raises it once more."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    for one in before:
+        signal.signal(one, lambda *ignored: None)
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

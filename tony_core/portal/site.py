@@ -1,0 +1,260 @@
+"""What every page of the portal is made from: settings, index, sources, templates.
+
+Nothing of a page is in its script or style but what ``static`` holds, so the policy that goes with
+each page allows no other, and a text of a job that got through the escaping would run nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from pathlib import Path
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
+from urllib.parse import quote, urlencode
+
+import jinja2
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from tony_core.portal import formats
+from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
+from tony_core.portal.job_source import JobSource
+from tony_core.portal.query import write_query
+from tony_core.portal.settings import Settings
+from tony_core.portal.viewer import Viewer
+from tony_core.static import SCRIPT, STYLE, read_asset
+from tony_core.version import __version__
+
+ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self';"
+        " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+}
+
+
+class Problem(Exception):
+    """A page that cannot be shown; the message says why and what to do."""
+
+    def __init__(self, status: int, title: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.title = title
+
+
+class SeveralJobs(Exception):
+    """Several jobs have one id: of several locations, or of several owners."""
+
+    def __init__(self, rows: Sequence[JobRow]) -> None:
+        super().__init__(f"{len(rows)} jobs")
+        self.rows = rows
+
+
+class JobIndex(Protocol):
+    """All jobs; each answer holds what its viewer may see and no more."""
+
+    def page(self, query: Query, viewer: Viewer) -> JobPage:
+        """One page of a list. Raises ValueError for a column or a cursor that is none."""
+
+    def rows(self, app_id: str, viewer: Viewer) -> Sequence[JobRow]:
+        """The jobs of an id."""
+
+    def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
+        """The sums of figures by ``user``, ``queue``..."""
+
+    def facets(self, viewer: Viewer) -> Mapping[str, Mapping[str, int]]:
+        """Which users, queues... there are, with how many jobs."""
+
+
+class SourceOpener(Protocol):
+    """Opens a job for its page."""
+
+    def __call__(self, row: JobRow, viewer: Viewer) -> JobSource:
+        """The job's source, to be read as this viewer."""
+
+
+class Endings(Protocol):
+    """Ends jobs, as the viewer."""
+
+    def may_end(self, viewer: Viewer, row: JobRow) -> bool:
+        """Whether there is a button."""
+
+    def end_job(self, viewer: Viewer, row: JobRow) -> str:
+        """End it; what happened, as a sentence. Raises an exception that says why not."""
+
+
+class Tab(NamedTuple):
+    """A part of the site, as its navigation shows it."""
+
+    path: str
+    name: str
+
+
+class Site:
+    """The portal's parts, and how a page is rendered from them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        index: JobIndex,
+        open_source: SourceOpener,
+        endings: Optional[Endings] = None,
+        tabs: Sequence[Tab] = (),
+        find_problems: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        self.settings = settings
+        self.index = index
+        self.open_source = open_source
+        self.endings = endings
+        self.tabs = tabs
+        self.find_problems = find_problems  # of locations and schedulers
+        self.assets: Dict[str, bytes] = {}
+        self.asset_names: Dict[str, str] = {}
+        for name in (STYLE, SCRIPT):
+            data = read_asset(name).encode()
+            stem, _, kind = name.rpartition(".")
+            self.asset_names[name] = f"{stem}-{hashlib.sha256(data).hexdigest()[:16]}.{kind}"
+            self.assets[self.asset_names[name]] = data
+        self._templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._templates.filters.update(
+            moment=formats.show_moment,
+            span=formats.show_span,
+            number=formats.show_number,
+            size=formats.show_bytes,
+            state=formats.show_state,
+            plain=formats.plain_text,
+            link_name=formats.name_link,
+            marked=formats.mark_words,
+            ran=lambda row: formats.show_span(duration_of(row, time.time())),
+        )
+        self._templates.tests["match"] = lambda text, shape: re.match(shape, text) is not None
+        self._templates.globals.update(
+            write_query=write_query, version=__version__, ended_states=ENDED
+        )
+
+    # ------------------------------------------------------------------ who asks, for what
+
+    def viewer(self, request: Request) -> Viewer:
+        """Who asks, as the login found him."""
+        found = getattr(request.state, "viewer", None)
+        if isinstance(found, Viewer):
+            return found
+        raise Problem(403, "Not logged in", "The portal's login names no user for this request.")
+
+    def find(self, request: Request) -> JobRow:
+        """The job that a URL names; raises :class:`Problem` or :class:`SeveralJobs`."""
+        app_id = str(request.path_params["app_id"])
+        location = request.query_params.get("location", "")
+        rows = [
+            row
+            for row in self.index.rows(app_id, self.viewer(request))
+            if location in ("", row.location)
+        ]
+        if len(rows) == 1:
+            return rows[0]
+        if rows:
+            raise SeveralJobs(rows)
+        where = f" in the location {location}" if location else ""
+        raise Problem(
+            404,
+            "No such job",
+            f"There is no job {app_id}{where}, or it is one that you may not see. Its history may"
+            " have been removed, or may be in a location that this portal does not read.",
+        )
+
+    def open(self, request: Request) -> Tuple[JobRow, JobSource]:
+        """The job that a URL names, and its source."""
+        row = self.find(request)
+        return row, self.open_source(row, self.viewer(request))
+
+    # ------------------------------------------------------------------ addresses
+
+    def base(self, request: Request) -> str:
+        """The path that the portal lives below."""
+        return str(request.scope.get("root_path", "")).rstrip("/")
+
+    def job_url(self, request: Request, row: JobRow, path: str = "", **query: Any) -> str:
+        """A page of a job; ``path`` is quoted but for its slashes."""
+        if len(self.settings.locations) > 1:
+            query["location"] = row.location
+        pairs = {name: value for name, value in query.items() if value not in ("", None)}
+        rest = f"?{urlencode(pairs)}" if pairs else ""
+        return f"{self.base(request)}/jobs/{quote(row.app_id, safe='')}/{quote(path)}{rest}"
+
+    # ------------------------------------------------------------------ answers
+
+    def render(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        """A page from a template, or 304 for a reader that has it."""
+        base = self.base(request)
+
+        def job_url(row: JobRow, path: str = "", **query: Any) -> str:
+            return self.job_url(request, row, path, **query)
+
+        text = self._templates.get_template(template).render(
+            base=base,
+            path=request.url.path.removeprefix(base),
+            style=f"{base}/static/{self.asset_names[STYLE]}",
+            script=f"{base}/static/{self.asset_names[SCRIPT]}",
+            tabs=self.tabs,
+            viewer=getattr(request.state, "viewer", None),
+            csrf=str(getattr(request.state, "csrf", "")),
+            job_url=job_url,
+            several_locations=len(self.settings.locations) > 1,
+            **values,
+        )
+        tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:24]}"'
+        if status == 200 and request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={**HEADERS, "ETag": tag})
+        return HTMLResponse(text, status, headers={**HEADERS, "ETag": tag})
+
+
+def duration_of(row: JobRow, now: float) -> Optional[float]:
+    """How long a job took, or takes until now."""
+    begin = row.submitted or row.started
+    if not begin:
+        return None
+    if row.state in ENDED:
+        return max(0.0, row.finished - begin) if row.finished else None
+    return max(0.0, now - begin)
+
+
+def json_answer(data: Any, status: int = 200) -> Response:
+    """Data for programs."""
+    return JSONResponse(data, status, headers=HEADERS)
+
+
+def wants_json(request: Request) -> bool:
+    """Whether a program asks, and not a person."""
+    return "/api/" in request.url.path
+
+
+def safe_links(links: Mapping[str, str], without: FrozenSet[str] = frozenset()) -> Dict[str, str]:
+    """The links that a browser may follow: what a history names may be anything."""
+    return {
+        name: url
+        for name, url in links.items()
+        if name not in without and url.lower().startswith(("http://", "https://"))
+    }

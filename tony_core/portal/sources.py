@@ -1,0 +1,296 @@
+"""One job as the portal shows it: from its master's page, its scheduler and its history.
+
+Theory of operation
+===================
+
+A job that its scheduler lists as running, with the owner of the files, is shown from its page while
+that answers; else from history, under the scheduler's state. A job that has ended is shown from
+history; where that has no end, with the one that its scheduler reports. What is missing is named in
+``problems``.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Tuple,
+)
+from urllib.parse import urlsplit
+
+from tony_core.client.errors import PageError
+from tony_core.client.merge import from_page, lasting_links, with_end
+from tony_core.client.page import JobPage
+from tony_core.hadoop.web import WebAccess
+from tony_core.history.configuration import parse_config
+from tony_core.history.layout import event_number
+from tony_core.history.reader import JobHistory
+from tony_core.portal.index.rows import JobRow
+from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
+from tony_core.portal.live_jobs import LIVE, LiveJob, LiveJobs
+from tony_core.portal.live_page import FIRST_S, MOST_BYTES, LivePage, LivePages
+from tony_core.portal.schedulers import SchedulerPool
+from tony_core.portal.task_logs import TaskLogs
+from tony_core.portal.viewer import Viewer
+from tony_core.schedulers.port import AppStatus, LogRef, Scheduler, SchedulerError
+from tony_core.view import HISTORY, MASTER, PAGE, JobView, read_task
+
+EVENT_POLL_S = 1.0
+FOLDERS_OF_TASKS = 50
+LONGEST_WAIT_S = 10.0
+
+
+class HistoryFolder(Protocol):
+    """One job's history files (``tony_core.portal.job_folders``)."""
+
+    owner: str
+
+    def record(self, events: bool = True) -> JobHistory:
+        """Everything known of the job."""
+
+    def config(self) -> Optional[bytes]:
+        """The masked configuration."""
+
+
+OpenFolder = Callable[[JobRow], ContextManager[HistoryFolder]]
+
+
+class Sources:
+    """Opens jobs for viewers who may see them; whether they may is the caller's to know."""
+
+    def __init__(self, pool: SchedulerPool, live: LiveJobs, open_folder: OpenFolder) -> None:
+        """``open_folder`` of a row of the index; raises LookupError or OSError with the reason."""
+        self.pool = pool
+        self.live = live
+        self._open_folder = open_folder
+        self._pages = LivePages()
+
+    def open(self, row: JobRow, viewer: Viewer) -> PortalJob:
+        """The job of a row, of the index or of a scheduler alone."""
+        return PortalJob(self, row, viewer, self.live.job(row.app_id, row.owner))
+
+    def close(self) -> None:
+        """Close what is open to jobs' pages."""
+        self._pages.close()
+
+    def history(self, row: JobRow, events: bool) -> JobHistory:
+        """What the files say; where they cannot be read, why."""
+        try:
+            with self._folder(row) as folder:
+                return folder.record(events)
+        except (LookupError, OSError) as error:
+            return JobHistory(row.app_id, problems=(_reason(error),))
+
+    def config(self, row: JobRow) -> Optional[bytes]:
+        """The configuration's file."""
+        try:
+            with self._folder(row) as folder:
+                return folder.config()
+        except (LookupError, OSError):
+            return None
+
+    def page(self, job: LiveJob, viewer: Viewer) -> LivePage:
+        """A running job's page, as this viewer may read it."""
+        user = self.pool.user_for(job.scheduler, viewer.name)
+        status = job.status
+        key = (job.scheduler, status.app_id, job.owner, status.page_url or "", user)
+
+        def open_page() -> JobPage:
+            def ask(scheduler: Scheduler) -> Tuple[Optional[WebAccess], Callable[[str], str]]:
+                # A copy of what it knows: the object is another caller's after this.
+                return scheduler.web, lambda url: scheduler.page_problem(status, url)
+
+            try:
+                access, problem_of = self.pool.call(job.scheduler, ask, user=user, what="its login")
+            except SchedulerError as error:
+                raise PageError(str(error)) from None
+            return JobPage(
+                status.page_url or "", FIRST_S, access, problem_of=problem_of, most_bytes=MOST_BYTES
+            )
+
+        return self._pages.get(key, open_page)
+
+    def _folder(self, row: JobRow) -> ContextManager[HistoryFolder]:
+        if row.location.startswith(LIVE):
+            raise LookupError(f"there is no history of {row.app_id} yet")
+        return self._open_folder(row)
+
+
+class PortalJob:
+    """The :class:`~tony_core.portal.job_source.JobSource` of a job. For one request."""
+
+    def __init__(
+        self, sources: Sources, row: JobRow, viewer: Viewer, job: Optional[LiveJob]
+    ) -> None:
+        self.row = row
+        self._sources = sources
+        self._viewer = viewer
+        self._job = job
+        self.is_running = job is not None  # as its scheduler lists it
+        self._record: Optional[JobHistory] = None
+
+    # ------------------------------------------------------------------ what is known
+
+    def record(self, events: bool = True, metrics: bool = True) -> JobHistory:
+        """The newest that is known: job, tasks, metrics, story, problems."""
+        page_problem = ""
+        if self._job is not None and self._job.status.page_url:
+            try:
+                return self._of_page(self._job, metrics)
+            except PageError as error:
+                page_problem = f"the job's page does not answer, this is its history: {error}"
+        record = self._sources.history(self.row, events)
+        status = self._status()
+        if status is not None and status.state.ended and not record.job.get("finished"):
+            record = with_end(record, status)
+        problems = list(record.problems)
+        if page_problem:
+            problems.insert(0, page_problem)
+        return _shown(record, self.row, status, HISTORY)._replace(problems=tuple(problems))
+
+    def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
+        """The story's lines after number ``since``, and the number to ask for next.
+
+        Waits for one at most ``wait_s``, and no longer than ten seconds.
+        """
+        end = time.monotonic() + (min(wait_s, LONGEST_WAIT_S) if self.is_running else 0.0)
+        while True:
+            found = self.record(metrics=False).events
+            fresh = [event for event in found if event_number(event) > since]
+            left = end - time.monotonic()
+            if fresh or left <= 0:
+                newest = max((event_number(event) for event in found), default=0)
+                # A number that no line has yet is of another master, or made up.
+                return fresh, max((event_number(e) for e in fresh), default=min(since, newest))
+            time.sleep(min(left, EVENT_POLL_S))
+
+    def config(self) -> Tuple[ConfigEntry, ...]:
+        """The configuration that it ran with; empty where none was kept."""
+        data = self._sources.config(self.row)
+        if data is None:
+            return ()
+        try:
+            return tuple(ConfigEntry(e.key, e.value, e.source) for e in parse_config(data))
+        except ValueError:
+            return ()
+
+    def links(self) -> Mapping[str, str]:
+        """Links by name; http and https only, for the job's author writes them."""
+        record = self._known()
+        links = record.job.get("links")
+        if self._job is None:
+            links = lasting_links(links)
+            links.pop("tensorboard", None)
+        found = {
+            str(name): str(url)
+            for name, url in (links.items() if isinstance(links, dict) else ())
+            if name != "portal" and is_web(str(url))
+        }
+        return {**found, **self._logs().application_urls()}
+
+    # ------------------------------------------------------------------ logs
+
+    def streams(self, task: str) -> Tuple[Tuple[str, str], ...]:
+        """Of each of a task's logs its container and name; the newest container first."""
+        return self._logs().streams(self._refs(task))
+
+    def log(self, task: str, name: str, container: str, offset: int, limit: int) -> LogChunk:
+        """A part of a log; a negative ``offset`` counts from its end. Raises LogProblem."""
+        refs = self._refs(task)
+        ref = next((one for one in refs if one.container_id == container), None)
+        if ref is None and not container:
+            ref = refs[-1]
+        if ref is None:
+            raise LogProblem(f"{container!r} is no container of the task {task}")
+        is_last = not self.is_running or ref != refs[-1]
+        return self._logs().read(ref, name, offset, limit, is_last)
+
+    def work_folders(self) -> List[str]:
+        """The folders of this machine that its programs ran in, those of its first task first."""
+        tasks = [read_task(entry) for entry in self._known().tasks]
+        # TensorBoard runs beside the chief, which is of that role or the first task.
+        tasks.sort(key=lambda task: (task.role != "chief", task.index))
+        refs = [ref for task in tasks[:FOLDERS_OF_TASKS] for ref in task.log_refs()[::-1]]
+        return self._logs().work_folders(refs)
+
+    def _logs(self) -> TaskLogs:
+        scheduler = "" if self._job is None else self._job.scheduler
+        return TaskLogs(self._sources.pool, self.row, self._viewer.name, scheduler)
+
+    def _refs(self, task: str) -> Tuple[LogRef, ...]:
+        """The containers that ran a task, the newest last; at least one."""
+        if task == MASTER:
+            return (LogRef(""),)
+        for entry in self._known().tasks:
+            if entry.get("task") == task:
+                refs = read_task(entry).log_refs()
+                if not refs:
+                    raise LogProblem(f"the task {task} has no container yet")
+                return refs
+        raise LogProblem(f"the job {self.row.app_id} has no task {task!r}")
+
+    # ------------------------------------------------------------------ of page and scheduler
+
+    def _of_page(self, job: LiveJob, metrics: bool) -> JobHistory:
+        page = self._sources.page(job, self._viewer)
+        read = page.read()
+        record = JobHistory(
+            self.row.app_id,
+            read.job,
+            read.tasks,
+            page.metrics() if metrics else {},
+            read.events,
+        )
+        return _shown(record, self.row, job.status, PAGE)
+
+    def _known(self) -> JobHistory:
+        if self._record is None:
+            self._record = self.record(events=False, metrics=False)
+        return self._record
+
+    def _status(self) -> Optional[AppStatus]:
+        if self._job is not None:
+            return self._job.status
+        return self._sources.live.ended_status(self.row.app_id, self.row.owner)
+
+
+def _shown(record: JobHistory, row: JobRow, status: Optional[AppStatus], source: str) -> JobHistory:
+    """The record in the shapes of :mod:`tony_core.view`, whatever was in it.
+
+    Id and owner are those of the row: what a page or a file says of them is text.
+    """
+    known = {
+        "state": row.state,
+        "name": row.name,
+        "queue": row.queue,
+        "submitted": row.submitted or None,
+        "started": row.started,
+        "tags": list(row.tags),
+        **record.job,
+        "app_id": row.app_id,
+        "user": row.owner,
+    }
+    view: JobView = from_page(known, record.tasks, status, source, row.app_id)
+    return record._replace(
+        app_id=row.app_id,
+        job=view.to_page_json(),
+        tasks=tuple(task.to_json() for task in view.tasks),
+    )
+
+
+def is_web(url: str) -> bool:
+    """Whether a link may lead there."""
+    try:
+        return urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
+
+
+def _reason(error: Exception) -> str:
+    return f"its history cannot be read: {str(error) or type(error).__name__}"
