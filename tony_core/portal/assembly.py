@@ -115,7 +115,11 @@ def assemble(
             location = locations.get(row.location)
             if location is None:
                 raise LookupError(f"the portal reads no location {row.location} any more")
-            return open_job(location, row.app_id)
+            folder = open_job(location, row.app_id)
+            if folder.owner != row.owner:  # another user's, since the index was made
+                folder.close()
+                raise LookupError(f"the files of {row.app_id} are {row.owner}'s no longer")
+            return folder
 
         sources = Sources(pool, live, open_folder)
         stack.callback(sources.close)
