@@ -68,13 +68,13 @@ def test_every_page_is_accessible_and_fits(
     script, wrong = axe(), []
     for path in PAGES:
         browser.call("Page.navigate", tab, url=url + path)
-        browser.wait_for(tab, f"document.readyState == 'complete' && location.href == {url + path!r}"
-                              " && document.querySelector('main') !== null")  # fmt: skip
+        there = f"document.readyState == 'complete' && location.href == {url + path!r}"
+        browser.wait_for(tab, f"{there} && document.querySelector('main') !== null")
         browser.run(tab, f"{script};0")
         found = browser.run(
             tab,
             "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map("
-            "each => each.id + ': ' + each.nodes.map(node => node.html.slice(0, 160)).join(' | ')))",
+            "one => one.id + ': ' + one.nodes.map(node => node.html.slice(0, 160)).join(' | ')))",
         )
         wrong += [f"{path}: {each}" for each in found]
         wide = browser.run(tab, "document.documentElement.scrollWidth")
@@ -187,17 +187,13 @@ def test_a_log_is_followed_and_its_parts_are_found(
     tab = browser.open(f"{url}{JOB}log/worker:0/stdout")
     browser.shows(tab, "hello")
     source.logs["worker:0", "stdout"] += "\x1b[31m<b>schön</b>\x1b[0m\n".encode()
-    text = browser.wait_for(
-        tab, "(t => t.includes('</b>') && t)(document.querySelector('.log').textContent)"
-    )
-    assert text == "hello\n<b>schön</b>\n"
+    log = "document.querySelector('.log')"
+    browser.wait_for(tab, f"{log}.textContent.includes('</b>')")
+    assert browser.run(tab, f"{log}.textContent") == "hello\n<b>schön</b>\n"
     # To its end also when it grows past the window.
     source.logs["worker:0", "stdout"] += b"".join(b"more %d\n" % n for n in range(500))
-    browser.wait_for(tab, "document.querySelector('.log').textContent.includes('more 499')")
-    browser.wait_for(
-        tab,
-        "(b => b.scrollHeight - b.scrollTop - b.clientHeight < 5)(document.querySelector('.log'))",
-    )
+    browser.wait_for(tab, f"{log}.textContent.includes('more 499')")
+    browser.wait_for(tab, f"{log}.scrollHeight - {log}.scrollTop - {log}.clientHeight < 5")
     # A huge one: its end first, a search in all of it, the line that was found.
     tab = browser.open(f"{url}{FAILED}log/worker:1/stderr")
     browser.shows(tab, "line 59999")
