@@ -146,6 +146,9 @@ _PORTAL: Mapping[str, _Key] = {
     "access-log": _Key(_path, "access_log"),
     "metrics-from": _Key(_networks, "metrics_from"),
     "tensorboard-idle": _Key(_span, "tensorboard_idle_s"),
+    "tensorboard-port": _Key(_port, "tensorboard_port"),
+    "tensorboard-url": _Key(_url, "tensorboard_url"),
+    "tensorboard-python": _Key(_path, "tensorboard_python"),
 }
 _HISTORY: Mapping[str, _Key] = {
     "path": _Key(_location, "root"),
