@@ -108,6 +108,32 @@ class Tab(NamedTuple):
     name: str
 
 
+def make_templates() -> jinja2.Environment:
+    """The templates, and how they show times, numbers and states."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(
+        moment=formats.show_moment,
+        span=formats.show_span,
+        number=formats.show_number,
+        size=formats.show_bytes,
+        state=formats.show_state,
+        plain=formats.plain_text,
+        link_name=formats.name_link,
+        marked=formats.mark_words,
+        ran=lambda row: formats.show_span(duration_of(row, time.time())),
+    )
+    made.tests["match"] = lambda text, shape: re.match(shape, text) is not None
+    made.globals.update(write_query=write_query, version=__version__, ended_states=ENDED)
+    return made
+
+
 class Site:
     """The portal's parts, and how a page is rendered from them."""
 
@@ -134,29 +160,7 @@ class Site:
             stem, _, kind = name.rpartition(".")
             self.asset_names[name] = f"{stem}-{hashlib.sha256(data).hexdigest()[:16]}.{kind}"
             self.assets[self.asset_names[name]] = data
-        self._templates = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-        )
-        self._templates.filters.update(
-            moment=formats.show_moment,
-            span=formats.show_span,
-            number=formats.show_number,
-            size=formats.show_bytes,
-            state=formats.show_state,
-            plain=formats.plain_text,
-            link_name=formats.name_link,
-            marked=formats.mark_words,
-            ran=lambda row: formats.show_span(duration_of(row, time.time())),
-        )
-        self._templates.tests["match"] = lambda text, shape: re.match(shape, text) is not None
-        self._templates.globals.update(
-            write_query=write_query, version=__version__, ended_states=ENDED
-        )
+        self._templates = make_templates()
 
     # ------------------------------------------------------------------ who asks, for what
 
