@@ -105,10 +105,12 @@ def send_bytes(site: Site, request: Request) -> Response:
 
 def _streams(source: JobSource, task: str) -> Tuple[Tuple[str, str], ...]:
     try:
-        order = {"stdout": 0, "stderr": 1}
-        return tuple(sorted(source.streams(task), key=lambda each: order.get(each[1], 2)))
+        found = source.streams(task)
     except (LogProblem, OSError, LookupError):
         return ()  # the log's own problem is shown
+    containers = list(dict.fromkeys(container for container, _ in found))
+    order = {"stdout": 0, "stderr": 1}
+    return tuple(sorted(found, key=lambda each: (containers.index(each[0]), order.get(each[1], 2))))
 
 
 def _offset(request: Request, name: str, is_signed: bool = False) -> int | None:
