@@ -14,7 +14,8 @@ from starlette.routing import Route
 from tony_core.charts import MEASURED, draw_charts
 from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory
-from tony_core.history.timeline import timeline
+from tony_core.history.timeline import Timeline, timeline
+from tony_core.portal.bars import draw
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, JobSource
 from tony_core.portal.site import Problem, Site, safe_links
@@ -104,7 +105,7 @@ def show_overview(site: Site, request: Request) -> Response:
         lines=len(story),
         charts=_charts(site, request, job, CHARTS_SHOWN, own=True),
         result=_pretty(job.view.result),
-        timeline=timeline_of(job),
+        drawing=draw(_timeline(job)),
     )
 
 
@@ -265,7 +266,11 @@ def _troubled_first(tasks: Sequence[TaskView]) -> Tuple[TaskView, ...]:
 
 def timeline_of(job: OpenJob) -> Mapping[str, Any]:
     """Where the time went, as ``api/timeline`` has it."""
-    return timeline(job.record, time.time() if job.source.is_running else None).to_json()
+    return _timeline(job).to_json()
+
+
+def _timeline(job: OpenJob) -> Timeline:
+    return timeline(job.record, time.time() if job.source.is_running else None)
 
 
 def _pretty(value: Any) -> str:
