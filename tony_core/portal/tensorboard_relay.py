@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from typing import AsyncIterator, Dict, Mapping
+from typing import AsyncIterator, Dict, Mapping, Optional
 
 import httpx
 import uvicorn
@@ -18,7 +18,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tony_core.portal.tensorboard import TensorBoards
+from tony_core.portal.index.rows import JobRow
+from tony_core.portal.tensorboard import Board, TensorBoards
+from tony_core.portal.viewer import Viewer
 
 SILENT_S = 120.0  # TensorBoard may think about a large log folder
 CONNECT_S = 5.0
@@ -95,6 +97,14 @@ class TensorBoardRelay:
         if self._thread.is_alive():
             self._thread.join(STOP_S)
         self._listener.close()
+
+    def open(self, row: JobRow, viewer: Viewer) -> Board:
+        """The viewer's board of a job; see :meth:`TensorBoards.open`."""
+        return self._boards.open(row, viewer)
+
+    def look(self, row: JobRow, viewer: Viewer) -> Optional[Board]:
+        """The viewer's board of a job, if there is one."""
+        return self._boards.look(row, viewer)
 
     def url_of(self, path: str, host: str) -> str:
         """A board's address for a browser that calls the portal's machine ``host``."""
