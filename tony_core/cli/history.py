@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Iterable, Iterator, Optional, Tuple
 
+from tony_core.cli import history_files
 from tony_core.cli.describe import show
 from tony_core.cli.options import add_places, count, elsewhere, history_of, scheduler_of
 from tony_core.cli.output import duration, line, moment, note, print_json, raw, safe, table
@@ -29,8 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument("--metrics", action="store_true", help="its metrics as well")
     shown.add_argument("--config", action="store_true", help="the configuration it ran with, alone")
     shown.set_defaults(history_run=_show)
-    for verb in (listed, shown):
+    exported = verbs.add_parser("export", help="one of them as a file: HTML, JSON, .jhist")
+    history_files.add_export_arguments(exported)
+    exported.set_defaults(history_run=_export)
+    imported = verbs.add_parser("import", help="jobs of the JVM TonY, from its folders")
+    history_files.add_import_arguments(imported)
+    imported.set_defaults(history_run=_import)
+    for verb in (listed, shown, imported):
         add_places(verb)
+    add_places(exported, json=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -129,3 +137,17 @@ def _show(args: argparse.Namespace) -> int:
     for problem in record.problems:
         note(problem)
     return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    from tony_core.client.finalize import finalize_and_read
+
+    with _history(args) as (root, scheduler):
+        record, view = finalize_and_read(root, args.app, scheduler)
+        config = read_config(root, record.app_id)
+    return history_files.export(args, record, view, config)
+
+
+def _import(args: argparse.Namespace) -> int:
+    with _history(args) as (root, _):
+        return history_files.import_history(args, root)

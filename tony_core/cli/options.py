@@ -93,7 +93,7 @@ def refuse_proxy_user(args: argparse.Namespace, scheduler: str) -> None:
         )
 
 
-def add_places(parser: argparse.ArgumentParser) -> None:
+def add_places(parser: argparse.ArgumentParser, json: bool = True) -> None:
     """Declare where a job is looked up (``--scheduler``, ``--history``), and ``--json``."""
     add_scheduler(parser)
     parser.add_argument(
@@ -102,7 +102,8 @@ def add_places(parser: argparse.ArgumentParser) -> None:
         help="where history is; without: the site's tony.history.location, else the"
         " scheduler's own place",
     )
-    add_json(parser)
+    if json:
+        add_json(parser)
 
 
 def scheduler_of(args: argparse.Namespace, app: Optional[str] = None) -> Scheduler:

@@ -14,7 +14,7 @@ import os
 import stat as modes
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
-from typing import BinaryIO, Dict, Iterator, List, NamedTuple, Optional, TypeVar
+from typing import BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optional, TypeVar
 
 from tony_core.files.local import stat_of, user_name
 from tony_core.files.location import is_app_id, join, local_path, masked
@@ -27,6 +27,15 @@ MOST_FILES = 10_000
 
 REMOTE_WAIT_S = 10.0
 """How long one call to a remote file system may take."""
+
+LOCATION_ERRORS = frozenset(
+    [
+        *(errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET),
+        *(errno.ETIMEDOUT, errno.ESTALE, errno.EPROTONOSUPPORT),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    ]
+)
+"""Errors that are not a job's own."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -108,7 +117,11 @@ class TonyFolder(JobFolder):
         self._files.close()
 
 
-def open_local(root: str, app_id: str) -> JobFolder:
+Make = Callable[[str, str, str, FileSystem], JobFolder]
+"""Makes a folder of its layout: of the job's id, its owner, its location and its files."""
+
+
+def open_local(root: str, app_id: str, make: Make = TonyFolder) -> JobFolder:
     """A job's folder on this machine; raises NoHistory, UnsafeHistory, or OSError."""
     location = folder_of(root, app_id)
     try:
@@ -122,10 +135,10 @@ def open_local(root: str, app_id: str) -> JobFolder:
     except BaseException:
         os.close(handle)
         raise
-    return TonyFolder(app_id, owner, location, _LocalFiles(location, handle))
+    return make(app_id, owner, location, _LocalFiles(location, handle))
 
 
-def open_remote(files: FileSystem, root: str, app_id: str) -> JobFolder:
+def open_remote(files: FileSystem, root: str, app_id: str, make: Make = TonyFolder) -> JobFolder:
     """A job's folder on a remote file system that knows owners."""
     location = folder_of(root, app_id)
     try:
@@ -137,7 +150,7 @@ def open_remote(files: FileSystem, root: str, app_id: str) -> JobFolder:
         raise UnsafeHistory(location, "the file system does not say whose folder this is")
     if not found.is_dir:
         raise UnsafeHistory(location, "is not a folder", found.owner)
-    return TonyFolder(app_id, found.owner, location, _RemoteFiles(files, location, found.owner))
+    return make(app_id, found.owner, location, _RemoteFiles(files, location, found.owner))
 
 
 @contextmanager

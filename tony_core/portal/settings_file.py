@@ -18,6 +18,7 @@ from tony_core.job.units import parse_duration_s, parse_int, parse_list, parse_m
 from tony_core.portal.settings import HistoryLocation, Login, Settings
 from tony_core.protocol.socket_owners import is_loopback
 
+LAYOUTS = ("tony", "jvm-tony")
 LOGINS = ("socket", "header", "oidc", "spnego")
 LOCATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
@@ -48,6 +49,12 @@ def _path(text: str) -> str:
 
 def _location(text: str) -> str:
     return text.rstrip("/") if "://" in text else _path(text)
+
+
+def _layout(text: str) -> str:
+    if text not in LAYOUTS:
+        raise ValueError(f"{text!r} is no layout of history: {', '.join(LAYOUTS)}")
+    return text
 
 
 def _port(text: str) -> int:
@@ -145,6 +152,7 @@ _PORTAL: Mapping[str, _Key] = {
 }
 _HISTORY: Mapping[str, _Key] = {
     "path": _Key(_location, "root"),
+    "layout": _Key(_layout, "kind"),
     "retention": _Key(_age, "retention_s"),
     "retention-size": _Key(_bytes, "retention_bytes"),
     "write-jhist": _Key(_location, "write_jhist"),
