@@ -17,7 +17,7 @@ from tests.portal.scripted import ROW, Folder, Listed, Opened, Portal
 from tony_core.history.reader import JobHistory
 from tony_core.portal import tensorboard
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.tensorboard import KEY, Board, BoardState, TensorBoards
+from tony_core.portal.tensorboard import KEY, Instance, InstanceState, TensorBoards
 from tony_core.portal.tensorboard_relay import TensorBoardRelay
 from tony_core.portal.viewer import Viewer
 
@@ -69,7 +69,7 @@ os._exit(0)
 
 
 class World:
-    """Boards over histories in memory; a clock that the test turns."""
+    """TensorBoardOpener over histories in memory; a clock that the test turns."""
 
     def __init__(self, folder: Path, portal: Portal) -> None:
         self.portal = portal
@@ -77,7 +77,7 @@ class World:
         self.events.mkdir()
         (self.events / EVENTS).write_bytes(b"x")
         self.now = 100.0
-        self.boards = TensorBoards(portal.sources, idle_s=600.0, clock=lambda: self.now)
+        self.instances = TensorBoards(portal.sources, idle_s=600.0, clock=lambda: self.now)
 
     def job(self, app_id: str = APP, log_dir: str = "") -> JobRow:
         """A job that names a folder of events."""
@@ -86,18 +86,18 @@ class World:
         )
         return ROW._replace(app_id=app_id, owner=ME, state="SUCCEEDED")
 
-    def opened(self, row: JobRow, viewer: Viewer = ANN) -> Board:
-        """The board, as soon as it is ready or has failed."""
+    def opened(self, row: JobRow, viewer: Viewer = ANN) -> Instance:
+        """The instance, as soon as it is ready or has failed."""
         end = time.monotonic() + 60
-        found: Optional[Board] = self.boards.open(row, viewer)
-        while found is None or found.state in (BoardState.COPYING, BoardState.STARTING):
+        found: Optional[Instance] = self.instances.open(row, viewer)
+        while found is None or found.state in (InstanceState.COPYING, InstanceState.STARTING):
             assert time.monotonic() < end, "not within 60 s"
             time.sleep(0.02)
-            found = self.boards.look(row, viewer)
+            found = self.instances.look(row, viewer)
         return found
 
     def processes(self) -> List[int]:
-        return [board.process.pid for board in self.boards._boards.values() if board.process]
+        return [one.process.pid for one in self.instances._instances.values() if one.process]
 
 
 def config(log_dir: str) -> bytes:
@@ -118,32 +118,32 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     Opened(monkeypatch, local=Listed())
     made = World(tmp_path, portal)
     yield made
-    made.boards.close()
+    made.instances.close()
     portal.close()
 
 
 @pytest.fixture
 def relay(world: World) -> Iterator[TensorBoardRelay]:
-    made = TensorBoardRelay(world.boards, "127.0.0.1", 0)
+    made = TensorBoardRelay(world.instances, "127.0.0.1", 0)
     made.start()
     yield made
     made.close()
 
 
-def url(relay: TensorBoardRelay, board: Board, path: str = "") -> str:
-    return relay.url_of(board.path, "127.0.0.1") + path
+def url(relay: TensorBoardRelay, instance: Instance, path: str = "") -> str:
+    return relay.url_of(instance.path, "127.0.0.1") + path
 
 
-class TestOneBoard:
+class TestOneInstance:
     def test_it_shows_a_copy_and_the_next_look_finds_it_again(
         self, world: World, relay: TensorBoardRelay
     ) -> None:
         row = world.job()
-        assert world.boards.look(row, ANN) is None
-        board = world.opened(row)
-        assert board.state is BoardState.READY, board.message
-        assert world.boards.look(row, ANN) == board == world.opened(row)
-        found = httpx.get(url(relay, board, "data/x?run=a%2Fb&tag=%20")).json()
+        assert world.instances.look(row, ANN) is None
+        instance = world.opened(row)
+        assert instance.state is InstanceState.READY, instance.message
+        assert world.instances.look(row, ANN) == instance == world.opened(row)
+        found = httpx.get(url(relay, instance, "data/x?run=a%2Fb&tag=%20")).json()
         assert found["path"] == "/data/x?run=a%2Fb&tag=%20"
         assert found["events"] == [EVENTS]
         assert len(world.processes()) == 1
@@ -151,10 +151,10 @@ class TestOneBoard:
     def test_its_process_knows_nothing_of_the_portal(
         self, world: World, relay: TensorBoardRelay
     ) -> None:
-        board = world.opened(world.job())
-        found = httpx.get(url(relay, board), headers={"Authorization": "x", "X-Y": "z"}).json()
+        instance = world.opened(world.job())
+        found = httpx.get(url(relay, instance), headers={"Authorization": "x", "X-Y": "z"}).json()
         assert set(found["env"]) <= {"PATH", "LANG", "TZ", "HOME", "TMPDIR", "LC_CTYPE"}
-        assert not any(board.path.strip("/") in word for word in found["argv"])
+        assert not any(instance.path.strip("/") in word for word in found["argv"])
         assert not {"Authorization", "X-Y", "Cookie"} & set(found["headers"])
 
     def test_each_viewer_has_his_own(self, world: World, relay: TensorBoardRelay) -> None:
@@ -174,9 +174,9 @@ class TestOneBoard:
         ],
     )
     def test_why_there_is_none(self, world: World, log_dir: str, expected: str) -> None:
-        board = world.opened(world.job(log_dir=log_dir))
-        assert board.state is BoardState.FAILED
-        assert any(part in board.message for part in expected.split("|")), board.message
+        instance = world.opened(world.job(log_dir=log_dir))
+        assert instance.state is InstanceState.FAILED
+        assert any(part in instance.message for part in expected.split("|")), instance.message
 
     def test_a_job_that_names_no_folder(self, world: World) -> None:
         row = world.job()
@@ -187,21 +187,21 @@ class TestOneBoard:
         row = world.job()._replace(owner="daemon")
         assert "does not belong to daemon" in world.opened(row).message
 
-    def test_one_that_does_not_start_says_why_and_can_be_tried_again(self, world: World) -> None:
+    def test_one_that_does_not_start_can_be_tried_again(self, world: World) -> None:
         (world.events / "tfevents-crash").write_bytes(b"")
         row = world.job()
-        board = world.opened(row)
-        assert board.message == "TensorBoard did not start: the trouble in one line"
+        instance = world.opened(row)
+        assert instance.message == "TensorBoard did not start: the trouble in one line"
         (world.events / "tfevents-crash").unlink()
-        assert world.opened(row).state is BoardState.READY
+        assert world.opened(row).state is InstanceState.READY
 
     def test_a_python_without_tensorboard(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.undo()
-        board = world.opened(world.job())
-        assert "has no TensorBoard: have its administrator run pip install" in board.message
-        assert sys.executable in board.message
+        instance = world.opened(world.job())
+        assert "has no TensorBoard: have its administrator run pip install" in instance.message
+        assert sys.executable in instance.message
 
     def test_folders_of_programs(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         row = world.job(log_dir="events")
@@ -209,40 +209,40 @@ class TestOneBoard:
             "tony_core.portal.sources.PortalJob.work_folders",
             lambda self: ["/nowhere", str(world.events.parent)],
         )
-        assert world.opened(row).state is BoardState.READY
+        assert world.opened(row).state is InstanceState.READY
 
 
 class TestEnds:
     def test_what_is_not_used_ends(self, world: World, relay: TensorBoardRelay) -> None:
-        board = world.opened(world.job())
+        instance = world.opened(world.job())
         (process,) = world.processes()
-        (folder,) = [made.folder for made in world.boards._boards.values()]
+        (folder,) = [made.folder for made in world.instances._instances.values()]
         world.now += 500
-        assert httpx.get(url(relay, board)).status_code == 200
+        assert httpx.get(url(relay, instance)).status_code == 200
         world.now += 500
-        world.boards.end_idle()
+        world.instances.end_idle()
         assert world.processes() == [process], "it was used"
         world.now += 101
-        world.boards.end_idle()
+        world.instances.end_idle()
         assert world.processes() == []
         assert not os.path.exists(f"/proc/{process}") and not os.path.exists(folder)
-        answer = httpx.get(url(relay, board))
+        answer = httpx.get(url(relay, instance))
         assert answer.status_code == 404 and "has ended" in answer.text
 
     def test_one_that_dies_is_named(self, world: World, relay: TensorBoardRelay) -> None:
         row = world.job()
-        board = world.opened(row)
-        assert httpx.get(url(relay, board, "die")).status_code == 502
+        instance = world.opened(row)
+        assert httpx.get(url(relay, instance, "die")).status_code == 502
         end = time.monotonic() + 60
-        while world.boards.look(row, ANN) == board and time.monotonic() < end:
-            world.boards.end_idle()
-        found = world.boards.look(row, ANN)
+        while world.instances.look(row, ANN) == instance and time.monotonic() < end:
+            world.instances.end_idle()
+        found = world.instances.look(row, ANN)
         assert found is not None and "ended by itself" in found.message
-        assert world.opened(row).state is BoardState.READY
+        assert world.opened(row).state is InstanceState.READY
 
     def test_one_that_is_wanted_no_more_while_it_starts(self, world: World) -> None:
-        world.boards.open(world.job(), ANN)
-        world.boards.close()
+        world.instances.open(world.job(), ANN)
+        world.instances.close()
         assert world.processes() == []
 
     def test_a_viewers_third_takes_the_place_of_the_first(self, world: World) -> None:
@@ -250,14 +250,14 @@ class TestEnds:
         for row in rows:
             world.now += 1
             world.opened(row)
-        assert [world.boards.look(row, ANN) is None for row in rows] == [True, False, False]
+        assert [world.instances.look(row, ANN) is None for row in rows] == [True, False, False]
 
     def test_all_places_are_taken(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(tensorboard, "MOST_BOARDS", 1)
+        monkeypatch.setattr(tensorboard, "MOST_INSTANCES", 1)
         row = world.job()
-        assert world.opened(row).state is BoardState.READY
-        board = world.boards.open(row, Viewer("bob"))
-        assert board.state is BoardState.FAILED and "which is the most" in board.message
+        assert world.opened(row).state is InstanceState.READY
+        instance = world.instances.open(row, Viewer("bob"))
+        assert instance.state is InstanceState.FAILED and "which is the most" in instance.message
 
     def test_folders_that_a_dead_portal_left_are_removed(
         self, world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -272,20 +272,28 @@ class TestEnds:
 
 class TestTheRelay:
     @pytest.fixture
-    def board(self, world: World) -> Board:
+    def instance(self, world: World) -> Instance:
         return world.opened(world.job())
 
     def test_only_below_the_token(
-        self, relay: TensorBoardRelay, board: Board, world: World
+        self, relay: TensorBoardRelay, instance: Instance, world: World
     ) -> None:
         base = relay.url_of("", "127.0.0.1")
-        for path in ("/", "/x", "/x/", "/../", board.path[:-2] + "/", "/" + "A" * 43 + "/data"):
+        for path in (
+            "/",
+            "/x",
+            "/x/",
+            "/../",
+            instance.path[:-2] + "/",
+            "/" + "A" * 43 + "/data",
+            "/%C3%A9/x",
+        ):
             assert httpx.get(base + path).status_code == 404
-        answer = httpx.get(base + board.path.rstrip("/"), follow_redirects=False)
-        assert (answer.status_code, answer.headers["location"]) == (307, board.path)
+        answer = httpx.get(base + instance.path.rstrip("/"), follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (307, instance.path)
 
-    def test_headers(self, relay: TensorBoardRelay, board: Board) -> None:
-        answer = httpx.get(url(relay, board))
+    def test_headers(self, relay: TensorBoardRelay, instance: Instance) -> None:
+        answer = httpx.get(url(relay, instance))
         assert answer.headers["etag"] == '"7"'
         for name in ("set-cookie", "location", "clear-site-data", "server"):
             assert name not in answer.headers, name
@@ -293,25 +301,25 @@ class TestTheRelay:
         assert answer.headers["x-frame-options"] == "DENY"
 
     def test_bodies(
-        self, relay: TensorBoardRelay, board: Board, monkeypatch: pytest.MonkeyPatch
+        self, relay: TensorBoardRelay, instance: Instance, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert httpx.post(url(relay, board), content=b"abc").content == b"cba"
+        assert httpx.post(url(relay, instance), content=b"abc").content == b"cba"
         monkeypatch.setattr("tony_core.portal.tensorboard_relay.MOST_BODY", 10)
-        assert httpx.post(url(relay, board), content=b"x" * 11).status_code == 413
-        assert httpx.put(url(relay, board)).status_code == 405
+        assert httpx.post(url(relay, instance), content=b"x" * 11).status_code == 413
+        assert httpx.put(url(relay, instance)).status_code == 405
 
-    def test_no_service_worker(self, relay: TensorBoardRelay, board: Board) -> None:
-        answer = httpx.get(url(relay, board), headers={"Service-Worker": "script"})
+    def test_no_service_worker(self, relay: TensorBoardRelay, instance: Instance) -> None:
+        answer = httpx.get(url(relay, instance), headers={"Service-Worker": "script"})
         assert answer.status_code == 403
 
     def test_addresses(self, world: World) -> None:
-        proxied = TensorBoardRelay(world.boards, "127.0.0.1", 0, "https://tb.example.com/")
+        proxied = TensorBoardRelay(world.instances, "127.0.0.1", 0, "https://tb.example.com/")
         assert proxied.url_of("/t/", "x") == "https://tb.example.com/t/"
         proxied.close()
-        direct = TensorBoardRelay(world.boards, "127.0.0.1", 0)
+        direct = TensorBoardRelay(world.instances, "127.0.0.1", 0)
         assert direct.url_of("/t/", "::1") == f"http://[::1]:{direct.port}/t/"
         with pytest.raises(OSError):
-            TensorBoardRelay(world.boards, "127.0.0.1", direct.port)
+            TensorBoardRelay(world.instances, "127.0.0.1", direct.port)
         direct.close()
 
 
@@ -341,35 +349,35 @@ def test_the_real_one(
     (world.events / EVENTS).unlink()
     subprocess.run([python, "-c", REAL_EVENTS, str(world.events / "train")], check=True)
     (world.events / "projector_config.pbtxt").write_text("x")
-    world.boards.close()
-    world.boards = TensorBoards(portal.sources, python=python)
-    relay = TensorBoardRelay(world.boards, "127.0.0.1", 0)
+    world.instances.close()
+    world.instances = TensorBoards(portal.sources, python=python)
+    relay = TensorBoardRelay(world.instances, "127.0.0.1", 0)
     relay.start()
     try:
         end = time.monotonic() + 120
         row = world.job()
-        board = world.boards.open(row, ANN)
-        while board.state in (BoardState.COPYING, BoardState.STARTING):
+        instance = world.instances.open(row, ANN)
+        while instance.state in (InstanceState.COPYING, InstanceState.STARTING):
             assert time.monotonic() < end
             time.sleep(0.1)
-            board = world.boards.open(row, ANN)
-        assert board.state is BoardState.READY, board.message
-        page = httpx.get(url(relay, board), timeout=60)
+            instance = world.instances.open(row, ANN)
+        assert instance.state is InstanceState.READY, instance.message
+        page = httpx.get(url(relay, instance), timeout=60)
         assert page.status_code == 200 and "<tb-webapp" in page.text
         plugins: Dict[str, Any] = httpx.get(
-            url(relay, board, "data/plugins_listing"), timeout=60
+            url(relay, instance, "data/plugins_listing"), timeout=60
         ).json()
         assert "projector" not in plugins and "profile" not in plugins
         tags: Dict[str, Any] = {}
         while not tags:
             assert time.monotonic() < end
-            tags = httpx.get(url(relay, board, "data/plugin/scalars/tags"), timeout=60).json()
+            tags = httpx.get(url(relay, instance, "data/plugin/scalars/tags"), timeout=60).json()
         assert list(tags["train"]) == ["loss"]
         points: List[Tuple[float, int, float]] = httpx.get(
-            url(relay, board, "data/plugin/scalars/scalars?run=train&tag=loss"), timeout=60
+            url(relay, instance, "data/plugin/scalars/scalars?run=train&tag=loss"), timeout=60
         ).json()
         assert [point[1] for point in points] == [0, 1, 2, 3, 4]
     finally:
         relay.close()
-        world.boards.close()
+        world.instances.close()
         portal.close()

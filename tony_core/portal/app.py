@@ -17,7 +17,6 @@ from tony_core.portal.pages import end, job, jobs, logs, tensorboard, usage
 from tony_core.portal.settings import Settings
 from tony_core.portal.site import (
     HEADERS,
-    Boards,
     Endings,
     JobIndex,
     Problem,
@@ -25,6 +24,7 @@ from tony_core.portal.site import (
     Site,
     SourceOpener,
     Tab,
+    TensorBoardOpener,
     json_answer,
     wants_json,
 )
@@ -47,7 +47,7 @@ def create_app(
     middleware: Sequence[Middleware] = (),
     routes: Sequence[BaseRoute] = (),
     find_problems: Callable[[], Sequence[str]] = tuple,
-    boards: Optional[Boards] = None,
+    tensorboards: Optional[TensorBoardOpener] = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> Starlette:
     """The application, to stand behind what sets ``request.state.viewer`` and ``csrf`` and checks
@@ -55,7 +55,7 @@ def create_app(
 
     ``find_problems``: sentences on what cannot be read now; ``log`` takes tracebacks.
     """
-    site = Site(settings, index, open_source, endings, TABS, find_problems, boards)
+    site = Site(settings, index, open_source, endings, TABS, find_problems, tensorboards)
 
     def refuse(request: Request, status: int, title: str, text: str) -> Response:
         if wants_json(request):

@@ -135,7 +135,7 @@ def assemble(
             sources.open,
             endings=endings,
             find_problems=lambda: [*portal[0].problems(), *problems],
-            boards=relay,
+            tensorboards=relay,
             log=log,
         )
         scanner.start()
@@ -149,13 +149,13 @@ def _open_relay(
     settings: Settings, sources: Sources, stack: contextlib.ExitStack, problems: List[str]
 ) -> Optional[TensorBoardRelay]:
     """The way to TensorBoards; None, and a problem, where its port cannot be had."""
-    boards = TensorBoards(
+    tensorboards = TensorBoards(
         sources, idle_s=settings.tensorboard_idle_s, python=settings.tensorboard_python
     )
-    stack.callback(boards.close)
+    stack.callback(tensorboards.close)
     try:
         relay = TensorBoardRelay(
-            boards, settings.bind, settings.tensorboard_port, settings.tensorboard_url
+            tensorboards, settings.bind, settings.tensorboard_port, settings.tensorboard_url
         )
     except OSError as error:
         problems.append(
