@@ -240,13 +240,14 @@ class PortalJob:
     def _of_page(self, job: LiveJob, metrics: bool) -> JobHistory:
         page = self._sources.page(job, self._viewer)
         read = page.read()
-        record = JobHistory(
-            self.row.app_id,
-            read.job,
-            read.tasks,
-            page.metrics() if metrics else {},
-            read.events,
-        )
+        found: Mapping[str, Any] = {}
+        problems: Tuple[str, ...] = ()
+        if metrics:
+            try:
+                found = page.metrics()
+            except PageError as error:
+                problems = (f"the job's page does not give its metrics: {error}",)
+        record = JobHistory(self.row.app_id, read.job, read.tasks, found, read.events, problems)
         return _shown(record, self.row, job.status, PAGE)
 
     def _known(self) -> JobHistory:
