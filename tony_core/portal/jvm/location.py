@@ -57,7 +57,7 @@ class JvmFolder(JobFolder):
         names = [base_name(item.location) for item in listed]
         return found._replace(is_history=newest(names, self.app_id) is not None)
 
-    def record(self, events: bool = True) -> JobHistory:
+    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
         names = [base_name(item.location) for item in self._files.list(self.location)]
         name = newest(names, self.app_id)
         if name is None:
