@@ -25,7 +25,13 @@ from tony_core.view import HISTORY, JobView, RunView, TaskView
 FIRST_UID = 64300  # no users of a Debian system
 MONTHS_S = 120 * 24 * 3600.0
 NAMES = (
-    *("recommendation-train", "ranking-train", "speech-finetune", "vision-pretrain", "nightly-eval"),
+    *(
+        "recommendation-train",
+        "ranking-train",
+        "speech-finetune",
+        "vision-pretrain",
+        "nightly-eval",
+    ),
     *("forecast", "embedding-index", "hyperparameter-sweep", "fraud-retrain", "translation"),
 )
 QUEUES = ("default", "research", "production", "gpu", "adhoc")
@@ -108,7 +114,7 @@ def make_job(
     )  # fmt: skip
     roles = {"worker": {"instances": workers, "memory_mb": memory, "vcores": 2, "gpus": 1}}
     if "roles" in JobView._fields:
-        job = job._replace(**{"roles": roles})
+        job = job._replace(roles=roles)
     return job, _story(tasks, at, begin, end, state, error), series.to_json()
 
 

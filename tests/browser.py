@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
@@ -86,6 +87,47 @@ class Browser:
         except AssertionError as error:
             raise AssertionError(f"{error}\nthe page: {found[0][:2000]}") from None
         return found[0]
+
+    def run(self, tab: str, script: str) -> Any:
+        """What a script gives in the page, which waits for its promise."""
+        answer = self.call(
+            "Runtime.evaluate", tab, expression=script, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    def wait_for(self, tab: str, script: str) -> Any:
+        """The first value of a script that counts as true."""
+        found: List[Any] = []
+
+        def is_there() -> bool:
+            found[:] = [self.run(tab, script)]
+            return bool(found[0])
+
+        until(is_there, script, self.complaints)
+        return found[0]
+
+    def shape(self, tab: str, width: int, height: int = 900, dark: bool = False) -> None:
+        """The window of a tab, and the colours that its reader prefers."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", tab,
+            width=width, height=height, deviceScaleFactor=1, mobile=False,
+        )  # fmt: skip
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", tab, features=[scheme])
+
+    def press(self, tab: str, key: str, text: str = "") -> None:
+        """A key of the keyboard; ``text`` is what it types."""
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39}
+        typed = {"text": text} if text else {}
+        named = {"key": key, "windowsVirtualKeyCode": codes.get(key, ord(key[0]))}
+        self.call("Input.dispatchKeyEvent", tab, type="keyDown", **named, **typed)
+        self.call("Input.dispatchKeyEvent", tab, type="keyUp", **named)
+
+    def picture(self, tab: str) -> bytes:
+        """The tab as it looks, as PNG."""
+        answer = self.call("Page.captureScreenshot", tab, format="png")
+        return base64.b64decode(answer["data"])
 
     def call(self, method: str, tab: str = "", **params: Any) -> Dict[str, Any]:
         """Ask for something, and wait for the answer."""

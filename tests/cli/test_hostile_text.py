@@ -55,7 +55,7 @@ def evil(scripted: Scripted) -> Scripted:
     one.update(task=EVIL, role=EVIL, reported={EVIL: 1.0})
     writer = HistoryWriter(f"{scripted.root}/history/{APP}")
     writer.begin([])
-    writer.add(encode(event(1, f"{EVIL}\n{EVIL}")), 0.0)
+    writer.add(encode(event(1, f"{EVIL}\n{EVIL}")))
     metrics = {"task": {}, "latest": {EVIL: {EVIL: EVIL}}}
     writer.summary({"job": job, "tasks": [one], "metrics": metrics})
     writer.config(f"<configuration>{EVIL}</configuration>\n".encode())

@@ -68,7 +68,7 @@ def failed(scripted: Scripted) -> Scripted:
     writer = HistoryWriter(folder)
     writer.begin([])
     for n, text in enumerate(("session 0 begins", "worker:1 failed"), 1):
-        writer.add(encode(event(n, text)), 0.0)
+        writer.add(encode(event(n, text)))
     job = {
         "app_id": APP,
         "name": "mnist",

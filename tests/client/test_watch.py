@@ -281,7 +281,7 @@ def test_events_that_the_page_did_not_show_come_from_history(
         writer = HistoryWriter(f"{tmp_path}/history/{APP}")
         writer.begin([])
         for n, text in enumerate(("one", "two", "three"), 1):
-            writer.add(encode(event(n, text)), 0.0)
+            writer.add(encode(event(n, text)))
         root = {"task": "worker:0", "exit_code": 3}
         job = {"app_id": APP, "state": "FAILED", "finished": 1005.0, "root_cause": root}
         writer.summary({"job": job, "tasks": [task(state="failed", exit_code=3)], "metrics": {}})

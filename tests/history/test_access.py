@@ -35,7 +35,7 @@ def write(root: Path, location: str = "") -> List[str]:
     warnings: List[str] = []
     made = HistoryWriter(str(root / "app_1"), on_trouble=warnings.append, location=location)
     made.begin([])
-    made.add(encode({"n": 1, "text": "a story"}), 0.0)
+    made.add(encode({"n": 1, "text": "a story"}))
     made.summary({"job": {"state": "RUNNING"}, "tasks": [], "metrics": {}})
     made.config(b"<configuration/>")
     assert made.close() == []

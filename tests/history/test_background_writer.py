@@ -8,17 +8,17 @@ from typing import Dict, List
 import pytest
 
 from tony_core.history import background_writer
-from tony_core.history.background_writer import BackgroundWriter
+from tony_core.history.background_writer import BackgroundWriter, Change
 
 
 def test_files_are_put_and_the_thread_goes() -> None:
-    found: Dict[str, bytes] = {}
+    found: Dict[str, Change] = {}
     made = BackgroundWriter(found.__setitem__)
-    made.put("a", b"1")
-    made.put("b", b"2")
+    made.put("a", Change(b"1"))
+    made.put("b", Change(b"2"))
     assert made.close(5) == []
-    assert found == {"a": b"1", "b": b"2"}
-    made.put("c", b"3")  # too late, and silent
+    assert found == {"a": Change(b"1"), "b": Change(b"2")}
+    made.put("c", Change(b"3"))  # too late, and silent
     assert "c" not in found
 
 
@@ -30,13 +30,13 @@ def test_of_versions_that_wait_only_the_newest_is_put() -> None:
     go = threading.Event()
     found: List[bytes] = []
 
-    def put(name: str, data: bytes) -> None:
+    def put(name: str, change: Change) -> None:
         go.wait(600)
-        found.append(data)
+        found.append(change.data)
 
     made = BackgroundWriter(put)
     for number in range(100):  # none of which is waited for
-        made.put("a", b"%d" % number)
+        made.put("a", Change(b"%d" % number))
     go.set()
     assert made.close(5) == []
     assert found[-1] == b"99"
@@ -47,13 +47,13 @@ def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_writer, "RETRY_S", 0.01)
     tries: List[bytes] = []
 
-    def put(name: str, data: bytes) -> None:
-        tries.append(data)
+    def put(name: str, change: Change) -> None:
+        tries.append(change.data)
         if len(tries) < 3:
             raise OSError("the name node sleeps")
 
     made = BackgroundWriter(put)
-    made.put("a", b"1")
+    made.put("a", Change(b"1"))
     assert made.close(5) == []
     assert tries == [b"1"] * 3
 
@@ -61,11 +61,11 @@ def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_could_not_be_put_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_writer, "RETRY_S", 0.01)
 
-    def put(name: str, data: bytes) -> None:
+    def put(name: str, change: Change) -> None:
         raise OSError("no space left")
 
     made = BackgroundWriter(put)
-    made.put("summary.json", b"1")
+    made.put("summary.json", Change(b"1"))
     problems = made.close(0.1)
     assert any("no space left" in line for line in problems)
     assert any("summary.json" in line for line in problems)
@@ -74,8 +74,8 @@ def test_what_could_not_be_put_is_returned(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_place_that_hangs_holds_the_end_up_for_its_time_only() -> None:
     go = threading.Event()
     made = BackgroundWriter(lambda name, data: go.wait(600) and None)
-    made.put("a", b"1")
-    made.put("b", b"2")
+    made.put("a", Change(b"1"))
+    made.put("b", Change(b"2"))
     problems = made.close(0.1)
     assert any("b:" in line for line in problems)
     go.set()
@@ -84,11 +84,11 @@ def test_a_place_that_hangs_holds_the_end_up_for_its_time_only() -> None:
 def test_a_place_that_refuses_delays_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_writer, "BROKEN_S", 0.1)
 
-    def put(name: str, data: bytes) -> None:
+    def put(name: str, change: Change) -> None:
         raise OSError("no such place")
 
     made = BackgroundWriter(put)
-    made.put("a", b"1")
+    made.put("a", Change(b"1"))
     assert made.close(600)
 
 
@@ -98,17 +98,17 @@ def test_any_exception_is_logged_counted_and_tried_again(monkeypatch: pytest.Mon
     logged: List[str] = []
     tries = 0
 
-    def put(name: str, data: bytes) -> None:
+    def put(name: str, change: Change) -> None:
         nonlocal tries
         if name == "a":
             tries += 1
             if tries < 4:
                 raise ValueError("embedded null byte")
-        found[name] = data
+        found[name] = change.data
 
     made = BackgroundWriter(put, logged.append)
-    made.put("a", b"1")
-    made.put("b", b"2")
+    made.put("a", Change(b"1"))
+    made.put("b", Change(b"2"))
     assert made.close(5) == []
     assert found == {"a": b"1", "b": b"2"}
     (text,) = logged  # the same again is counted, not repeated
@@ -121,14 +121,14 @@ def test_a_file_that_never_can_be_put_keeps_back_no_other(monkeypatch: pytest.Mo
     monkeypatch.setattr(background_writer, "BROKEN_S", 0.2)
     found: List[str] = []
 
-    def put(name: str, data: bytes) -> None:
+    def put(name: str, change: Change) -> None:
         if name == "bad":
             raise RecursionError("too deep")
         found.append(name)
 
     made = BackgroundWriter(put)
     for name in ("bad", "good", "better"):
-        made.put(name, b"1")
+        made.put(name, Change(b"1"))
     problems = made.close(5)
     assert sorted(found) == ["better", "good"]
     assert any("RecursionError" in text for text in problems)

@@ -36,7 +36,7 @@ def writer(root: Path, app_id: str = "app_1") -> HistoryWriter:
 
 def a_job(root: Path, app_id: str, **job: Any) -> None:
     made = writer(root, app_id)
-    made.add(line(1), 0.0)
+    made.add(line(1))
     made.summary({"job": {"app_id": app_id, **job}, "tasks": [], "metrics": {}})
     assert made.close() == []
 
@@ -53,7 +53,7 @@ def test_a_place_that_cannot_be_made_is_reported_and_the_fallback_holds_all(tmp_
         fallback=str(tmp_path / "kept" / "app_1"),
         on_trouble=troubles.append,
     )
-    made.add(line(1), 0.0)
+    made.add(line(1))
     made.summary({"job": {}, "tasks": [], "metrics": {}})
     assert made.close() == []
     assert [event["n"] for event in read_job(str(tmp_path / "kept"), "app_1").events] == [1]
@@ -64,8 +64,8 @@ def test_a_place_that_cannot_be_made_is_reported_and_the_fallback_holds_all(tmp_
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     made = writer(tmp_path)
     made.config(b"<configuration/>")
-    made.add(line(1), 0.0)
-    made.add(line(2, fields={"a": [1]}), 0.0)
+    made.add(line(1))
+    made.add(line(2, fields={"a": [1]}))
     made.summary({"job": {"state": "RUNNING"}, "tasks": [{"task": "w:0"}], "metrics": {"x": 1}})
     assert made.close() == []
     found = read_job(str(tmp_path), "app_1")
@@ -78,26 +78,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_config(str(tmp_path), "app_2") is None
 
 
-def test_a_line_waits_no_longer_than_ten_seconds(tmp_path: Path) -> None:
-    made = writer(tmp_path)
-    assert made.next_deadline() is None
-    made.add(line(1), 100.0)
-    made.add(line(2), 105.0)
-    assert made.next_deadline() == 110.0
-    made.flush()
-    assert made.next_deadline() is None
-    made.flush()
-    made.close()
-    assert numbers(tmp_path) == [1, 2]
-
-
 def test_a_full_segment_is_not_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "SEGMENT_BYTES", 200)
     made = writer(tmp_path)
     for number in range(50):
-        made.add(line(number), 0.0)
+        made.add(line(number))
     made.close()
     names = segments(str(tmp_path / "app_1"))
     assert len(names) > 5
@@ -107,10 +94,10 @@ def test_a_full_segment_is_not_written_again(
 
 def test_the_next_master_begins_a_segment_of_its_own(tmp_path: Path) -> None:
     first = writer(tmp_path)
-    first.add(line(1), 0.0)
+    first.add(line(1))
     first.close()
     second = writer(tmp_path)
-    second.add(line(1001), 0.0)
+    second.add(line(1001))
     second.close()
     assert segments(str(tmp_path / "app_1")) == ["events-0001.jsonl", "events-0002.jsonl"]
     assert numbers(tmp_path) == [1, 1001]
@@ -134,6 +121,10 @@ def test_a_last_line_cut_short_costs_only_itself(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + line(2) + b"\n" + line(3)[:7])
     found = read_job(str(tmp_path), "app_1")
     assert [event["n"] for event in found.events] == [1, 2]
+    assert found.problems == (), "it is still being written, perhaps"
+    a_job(tmp_path, "app_1", state="FAILED", finished=1.0)  # by a next master, in files of its own
+    found = read_job(str(tmp_path), "app_1")
+    assert [event["n"] for event in found.events] == [1, 2, 1]
     assert found.problems == ("events-0001.jsonl:3: not a whole event, left out",)
 
 
@@ -217,7 +208,7 @@ def test_an_odd_end_is_no_error(tmp_path: Path, finished: Any) -> None:
 def test_a_summary_is_replaced_whole(tmp_path: Path) -> None:
     made = writer(tmp_path)
     for number in range(20):
-        made.summary({"job": {"n": number}})
+        made.summary({"job": {"n": number}}, final=number == 19)
     assert made.close() == []
     assert json.loads((tmp_path / "app_1" / "summary.json").read_text()) == {"job": {"n": 19}}
     assert [path.name for path in (tmp_path / "app_1").iterdir()] == ["summary.json"]

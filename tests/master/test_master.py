@@ -352,9 +352,9 @@ def test_a_client_that_waits_for_news_longer_than_its_lease_is_there(tmp_path: P
 def test_a_sessions_first_steps_are_in_history_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tony_core.master.publish.SUMMARY_S", 60.0)
+    monkeypatch.setattr("tony_core.master.recorder.SUMMARY_S", 60.0)
     # On a machine without time to spare the second task may come a tenth of a second later.
-    monkeypatch.setattr("tony_core.master.publish.MILESTONE_S", 1.0)
+    monkeypatch.setattr("tony_core.master.recorder.MILESTONE_S", 1.0)
     with Shell(tmp_path, a_job()) as shell:
         shell.launched(2)
 

@@ -400,3 +400,47 @@ def test_a_next_master_knows_where_the_session_begins(tony_home: Path, tmp_path:
     assert submitted.end().state is AppState.SUCCEEDED
     lines = list(read_logs(submitted.scheduler, submitted.app_id, session=1, stream="stdout"))
     assert [line.text for line in lines] == ["of 1"] * 2
+
+
+def test_a_master_that_is_killed_loses_at_most_a_second_of_history(
+    tony_home: Path, tmp_path: Path
+) -> None:
+    """Story, tasks and metrics: by what a reader sees at once, and before any other master."""
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import time, tony\n"
+        "for step in range(100000):\n"
+        "    tony.report(progress=step / 100000, metrics={'at': time.time()}, step=step)\n"
+        "    time.sleep(0.1)\n"
+    )
+    # The second worker fails from time to time, so that there is a story to lose.
+    command = (
+        f"if [ $TASK_INDEX = 0 ]; then exec {sys.executable} {program}; fi;"
+        " sleep 1; [ $SESSION_ID -ge 3 ] || exit $((3 + SESSION_ID)); sleep 100"
+    )
+    job = a_job(
+        command, master=MasterSpec(user_retries=5, max_attempts=1), metrics=Metrics(interval_s=0.1)
+    )
+    submitted = Submitted(tony_home, job)
+    submitted.running(2, session=3)
+    time.sleep(1.0)  # without another decision, at which all is written anyway
+    until(lambda: "at" in submitted.get("api/metrics")["latest"].get("worker:0", {}), "a report")
+    os.kill(submitted.master_pid(), signal.SIGSTOP)  # so that nothing comes between the two
+    killed = time.time()
+    os.kill(submitted.master_pid(), signal.SIGKILL)
+    found = submitted.history()
+    assert found.job["state"] == "RUNNING" and found.problems == ()
+    first, second = found.tasks
+    assert [one["state"] for one in found.tasks] == ["running", "running"]
+    assert (found.job["session"], len(first["runs"]), second["session"]) == (3, 4, 3)
+    # Half a second to history, two intervals (0.1 s) to the master; the rest is for a busy machine.
+    lost = killed - found.metrics["latest"]["worker:0"]["at"]
+    print(f"{lost:.3f} s of metrics are lost")
+    assert lost < 4.0
+    assert first["reported"]["at"] == found.metrics["latest"]["worker:0"]["at"]
+    assert first["progress"] == found.metrics["latest"]["worker:0"]["progress"]
+    ends = [event for event in found.events if event["kind"] == "restarting"]
+    assert len(ends) == 3
+    times, values = zip(*found.metrics["task"]["worker:0"]["at"], strict=True)
+    assert list(times) == sorted(times) and len(values) > 10
+    until(lambda: submitted.status().state.ended, "the scheduler's word")

@@ -151,8 +151,10 @@ def _ended(job: PortalJob) -> Optional[JobHistory]:
 def _complete(job: PortalJob) -> Optional[bytes]:
     try:
         found = read_whole(job, "worker:0", "stdout")
-    except LogProblem:
+    except LogProblem as error:
+        print("not yet:", error)
         return None
+    print("so far:", len(found), found[-20:])
     return found if found.endswith(b"last line\n") else None
 
 

@@ -35,10 +35,11 @@ tensorboard-idle = 5m
 path = hdfs://nn/tony/history/
 retention = 90d
 retention-size = 500g
-write-jhist = /var/lib/jhist
+write-jhist = /var/lib/tony-history
 
 [history old]
 path = /srv/history
+layout = jvm-tony
 
 [login]
 by = header
@@ -61,9 +62,9 @@ def test_a_whole_file() -> None:
     assert found == Settings(
         locations=(
             HistoryLocation(
-                "shared", "hdfs://nn/tony/history", 90 * 86400.0, 500 << 30, "/var/lib/jhist"
+                "shared", "hdfs://nn/tony/history", 90 * 86400.0, 500 << 30, "/var/lib/tony-history"
             ),
-            HistoryLocation("old", "/srv/history"),
+            HistoryLocation("old", "/srv/history", kind="jvm-tony"),
         ),
         schedulers=("yarn",),
         bind="0.0.0.0",
@@ -121,6 +122,7 @@ def test_all_problems_at_once_each_with_its_place() -> None:
         ("[portal]\nnonsense", "contains parsing errors"),
         ("[DEFAULT]\nport = 1", "[DEFAULT]: there is no such section"),
         ("[history a]\npath = relative", "'relative' is not an absolute path"),
+        ("[history a]\npath = /a\nlayout = hive", "'hive' is no layout of history: tony, jvm-tony"),
         ("[portal]\nmetrics-from = example.com", "is no address and no network"),
         ("[portal]\nmetrics-from = 10.1.2.3/8", "is no address and no network"),
         ("[portal]\nurl = https://u:p@x/", "is not a URL"),

@@ -56,6 +56,31 @@ def replacing(path: str, mode: int = 0o600, sync: bool = True) -> Iterator[Binar
         sync_folder(folder or ".")
 
 
+def write_at(path: str, data: bytes, offset: int, mode: int = 0o600, sync: bool = True) -> None:
+    """Write bytes into a file that grows, at the end of what was written to it before.
+
+    Repeating the same after an error does no harm. A file that is shorter than that by now (it was
+    cut or removed) gets the bytes at its end. A new file has exactly this mode.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags, mode & 0o700 | 0o200)
+    try:
+        size = os.fstat(handle).st_size
+        if not size:
+            os.fchmod(handle, mode)
+        at = min(offset, size)
+        left = memoryview(data)
+        while left:
+            written = os.pwrite(handle, left, at)
+            at, left = at + written, left[written:]
+        if sync:
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+    if sync and not size:
+        sync_folder(os.path.dirname(path) or ".")
+
+
 def sync_folder(path: str) -> None:
     """Flush the names in a folder: files that were made in it or renamed into it."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

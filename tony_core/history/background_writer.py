@@ -1,8 +1,9 @@
-"""Puts whole files by a thread of its own, so that a slow history never delays a master.
+"""Writes files by a thread of its own, so that a slow history never delays a master.
 
 The file-system port may block (a name node that does not answer), and the master has one
-thread for everything. So files are handed over here; of several versions of one file that
-wait, only the newest is put. A put that fails, by whatever exception, is tried again while there
+thread for everything. So files are handed over here, whole or the next bytes of one that grows; of
+several versions of one file that wait, only the newest is put, and bytes that wait are put
+together. A put that fails, by whatever exception, is tried again while there
 is time; what could not be put in the end is returned, not raised: a job does not fail for its
 history. At the end two files are put at a time, since the client waits.
 """
@@ -11,13 +12,31 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Dict, List, Optional, Set
+from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from tony_core.unexpected_errors import UnexpectedErrors
 
-Put = Callable[[str, bytes], None]
 RETRY_S = 1.0
 BROKEN_S = 2.0  # at the end, for a place that has just refused: one more try
+
+
+class Change(NamedTuple):
+    """What is to be done to a file."""
+
+    data: bytes
+    offset: Optional[int] = None  # where the bytes go in a file that grows; None: the whole file
+    sync: bool = True  # whether the bytes must survive a power cut
+    removes: Tuple[str, ...] = ()  # files that it replaces: removed after it
+
+    def followed_by(self, later: Change) -> Change:
+        """Both as one."""
+        removes = (*self.removes, *later.removes)
+        if later.offset is None:
+            return later._replace(removes=removes)
+        return Change(self.data + later.data, self.offset, self.sync or later.sync, removes)
+
+
+Put = Callable[[str, Change], None]
 
 
 class BackgroundWriter:
@@ -26,7 +45,7 @@ class BackgroundWriter:
     def __init__(self, put: Put, log: Callable[[str], None] = lambda text: None) -> None:
         self._put = put
         self.faults = UnexpectedErrors(log)
-        self._waiting: Dict[str, bytes] = {}
+        self._waiting: Dict[str, Change] = {}
         self._busy: Set[str] = set()  # being put
         self._closing = False
         self._changed = threading.Condition()
@@ -34,16 +53,22 @@ class BackgroundWriter:
         self._second: Optional[threading.Thread] = None
         self.problems: List[str] = []  # of the last round only
 
-    def put(self, name: str, data: bytes) -> None:
-        """Queue a file; replaces an older version that still waits."""
+    def put(self, name: str, change: Change) -> None:
+        """Queue a change; joined with one of the same file that still waits."""
         with self._changed:
             if self._closing:
                 return
-            self._waiting[name] = data
+            before = self._waiting.get(name)
+            self._waiting[name] = change if before is None else before.followed_by(change)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="history", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
+
+    def discard(self, name: str) -> None:
+        """Drop what still waits for a file that will not be needed."""
+        with self._changed:
+            self._waiting.pop(name, None)
 
     def close(self, timeout_s: float) -> List[str]:
         """Put what waits, within a time; returns what could not be put and why."""
@@ -80,11 +105,11 @@ class BackgroundWriter:
                 if self._closing:
                     return
                 name = free[0]
-                data = self._waiting.pop(name)
+                change = self._waiting.pop(name)
                 self._busy.add(name)
             problem = None
             try:
-                self._put(name, data)
+                self._put(name, change)
             except OSError as error:
                 problem = f"{name}: {error}"
             except Exception:
@@ -93,6 +118,7 @@ class BackgroundWriter:
                 self._busy.discard(name)
                 self.problems = [problem] if problem else []
                 if problem is not None:
-                    self._waiting.setdefault(name, data)
+                    later = self._waiting.get(name)
+                    self._waiting[name] = change if later is None else change.followed_by(later)
                     self._changed.wait(0 if self._closing else RETRY_S)
                 self._changed.notify_all()

@@ -2,9 +2,11 @@
 
 Of one job, by name. What is not known is left out, and all numbers are finite:
 
-* ``duration_s`` (of a job that has ended), and the seconds of each phase of its time line:
-  ``queued_s``, ``preparing_s``, ``waiting_s``, ``staging_s``, ``starting_s``, ``running_s``,
-  ``lost_s``, ``stopping_s``, ``pausing_s``
+* ``duration_s`` (of a job that has ended), and the seconds of the phases of its time line:
+  ``queued_s``, ``preparing_s``, ``staging_s``, ``starting_s``, ``running_s``, ``lost_s``,
+  ``stopping_s``, ``pausing_s``
+* ``waiting_s``: how long the scheduler let it wait, for its master (``queued_s``) and then for
+  containers
 * ``sessions``, ``restarts`` (of sessions and of single tasks), ``tasks``
 * ``gpu_hours``, ``memory_gb_hours``, ``vcore_hours``: what was asked for, times how long its
   containers were held
@@ -23,7 +25,7 @@ from typing import Any, Dict, Iterable, Mapping, Optional
 
 from tony_core.history.metric_points import Points, chief_of, points_of
 from tony_core.history.reader import JobHistory
-from tony_core.history.story_lines import RUNNING, Bar, Span
+from tony_core.history.story_lines import QUEUED, RUNNING, WAITING, Bar, Span
 from tony_core.history.timeline import Timeline, timeline
 from tony_core.jsontext import is_number
 
@@ -70,7 +72,10 @@ def job_figures(record: JobHistory, line: Optional[Timeline] = None) -> Dict[str
     found: Dict[str, float] = {}
     if line.is_over:
         found["duration_s"] = line.end - line.begin
-    found.update({f"{kind}_s": seconds for kind, seconds in line.sums().items()})
+    sums = line.sums()
+    found.update({f"{kind}_s": seconds for kind, seconds in sums.items()})
+    if QUEUED in sums or WAITING in sums:
+        found["waiting_s"] = sums.get(QUEUED, 0.0) + sums.get(WAITING, 0.0)
     tasks = [task for task in record.tasks if isinstance(task, Mapping)]
     if line.sessions:
         found["sessions"] = float(len(line.sessions))

@@ -1,4 +1,12 @@
-"""The names of the files in a job's history folder, and what the lines of its story are about."""
+"""The names of the files in a job's history folder, and what the lines of its story are about.
+
+``summary.json``       the job and its tasks, in the shapes of the job's page
+``live-0001.jsonl``    what has changed since the summary that names it (its ``live``)
+``events-0001.jsonl``  the story
+``metrics-0001.jsonl`` the points of the metric series, while the job runs
+``metrics.json``       the same series at the end of the job, in the shape of the job's page
+``tony-final.xml``     the configuration, masked
+"""
 
 from __future__ import annotations
 
@@ -7,11 +15,14 @@ from enum import Enum
 from typing import Any, Mapping
 
 SUMMARY = "summary.json"
+METRICS = "metrics.json"
 CONFIG = "tony-final.xml"
+EVENTS, POINTS, LIVE = "events", "metrics", "live"  # kinds of files that are numbered
+KINDS = (EVENTS, POINTS, LIVE)
 #: The next master's event numbers begin this far on: readers may have had events from the master
 #: before it that never reached history.
 ATTEMPT_GAP = 1000
-_SEGMENT = re.compile(r"^events-(\d{4,})\.jsonl$")
+_NUMBERED = re.compile(r"^(events|metrics|live)-(\d{4,9})\.jsonl$", re.ASCII)
 
 
 class StoryKind(str, Enum):
@@ -62,15 +73,20 @@ class StoryKind(str, Enum):
     FAULT = "fault"
 
 
-def segment_name(number: int) -> str:
+def segment_name(number: int, kind: str = EVENTS) -> str:
     """``events-0001.jsonl``."""
-    return f"events-{number:04d}.jsonl"
+    return f"{kind}-{number:04d}.jsonl"
 
 
-def segment_number(name: str) -> int:
+def segment_number(name: str, kind: str = EVENTS) -> int:
     """The number of a segment's file name; 0 if it is something else."""
-    match = _SEGMENT.match(name)
-    return int(match.group(1)) if match else 0
+    match = _NUMBERED.match(name)
+    return int(match.group(2)) if match and match.group(1) == kind else 0
+
+
+def is_history_file(name: str) -> bool:
+    """Whether a file of that name is part of a history."""
+    return name in (SUMMARY, METRICS, CONFIG) or _NUMBERED.match(name) is not None
 
 
 def event_number(event: Mapping[str, Any]) -> int:

@@ -4,17 +4,29 @@ A series keeps at most a number of points. When it is full it drops every second
 from then on takes only every second value offered: the shape of the whole run stays, its
 resolution halves. The newest value is always known besides. All series of a job share one
 budget of points, so ten thousand tasks cost no more memory than ten.
+
+What a series takes and when it is thinned is reported (:class:`Kept`), so that history can be
+written as the job goes (:mod:`tony_core.history.metric_log`), and the same series be made of it.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 POINTS = 400  # of one series, while there are few
 TOTAL = 200_000  # of all series together: 16 bytes each
 FEWEST = 16
+
+
+class Kept(NamedTuple):
+    """What the series of one task took of the values offered at one time."""
+
+    at: float
+    offered: Dict[str, float]  # all that are numbers: each is the newest of its series
+    taken: Dict[str, float]
+    thinned: Tuple[str, ...] = ()  # series that were thinned then, once for each time
 
 
 class Series:
@@ -29,19 +41,31 @@ class Series:
         self._stride = 1
         self._skipped = 0
 
-    def add(self, at: float, value: float, limit: int) -> None:
-        """Add a value, or skip it where the series has been thinned."""
+    def add(self, at: float, value: float, limit: int) -> Optional[int]:
+        """Add a value; how often that thinned the series. None: it was skipped."""
         self.last = (at, value)
         self._skipped += 1
         if self._skipped < self._stride:
-            return
+            return None
+        self.take(at, value)
+        thinned = 0
+        while len(self.times) > limit:
+            self.thin()
+            thinned += 1
+        return thinned
+
+    def take(self, at: float, value: float) -> None:
+        """Keep a value, whatever the series skips."""
+        self.last = (at, value)
         self._skipped = 0
         self.times.append(at)
         self.values.append(value)
-        while len(self.times) > limit:
-            self.times = self.times[::2]
-            self.values = self.values[::2]
-            self._stride *= 2
+
+    def thin(self) -> None:
+        """Drop every second value, and skip as many from now on."""
+        self.times = self.times[::2]
+        self.values = self.values[::2]
+        self._stride *= 2
 
     def points(self) -> List[Tuple[float, float]]:
         """What is kept, the newest value at the end."""
@@ -58,22 +82,35 @@ class SeriesStore:
         self._points = points
         self._total = total
         self._series: Dict[str, Dict[str, Series]] = {}
-        self._count = 0
+        self.count = 0
 
-    def add(self, task: str, at: float, values: Mapping[str, float]) -> None:
+    def add(self, task: str, at: float, values: Mapping[str, float]) -> Kept:
         """Add values of one task at one time; all but finite numbers are ignored."""
-        known = self._series.setdefault(task, {})
+        at = round(at, 3)
+        offered: Dict[str, float] = {}
+        taken: Dict[str, float] = {}
+        thinned: List[str] = []
         for name, value in values.items():
             if not isinstance(value, (int, float)) or not math.isfinite(value):
                 continue  # JSON cannot hold them
-            series = known.get(name)
-            if series is None:
-                series = known[name] = Series()
-                self._count += 1
-            series.add(at, float(value), self._limit())
+            offered[name] = value = float(value)
+            times = self.series(task, name).add(at, value, self._limit())
+            if times is not None:
+                taken[name] = value
+                thinned += [name] * times
+        return Kept(at, offered, taken, tuple(thinned))
+
+    def series(self, task: str, name: str) -> Series:
+        """One metric of one task; empty where it is new."""
+        known = self._series.setdefault(task, {})
+        series = known.get(name)
+        if series is None:
+            series = known[name] = Series()
+            self.count += 1
+        return series
 
     def _limit(self) -> int:
-        return max(FEWEST, min(self._points, self._total // max(1, self._count)))
+        return max(FEWEST, min(self._points, self._total // max(1, self.count)))
 
     def latest(self, task: str) -> Dict[str, float]:
         """The newest value of each metric of a task."""
@@ -86,7 +123,7 @@ class SeriesStore:
         latest: Dict[str, Dict[str, object]] = {}
         for name, known in self._series.items():
             task[name] = {
-                metric: [[round(at, 3), value] for at, value in series.points()]
+                metric: [list(point) for point in series.points()]
                 for metric, series in known.items()
             }
             latest[name] = dict(self.latest(name))

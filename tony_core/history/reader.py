@@ -1,8 +1,9 @@
-"""Reads history: the list of jobs, and the story of one.
+"""Reads history: the list of jobs, and the story of one, while it is written or long after.
 
 Tolerates what a dying master leaves: a last line cut short, a summary that was never
 written, a job that has no end. What cannot be read is named (:attr:`JobHistory.problems`),
-and the rest is read.
+and the rest is read. Older layouts are read as well: they have no live changes, and metrics only
+in the summary.
 """
 
 from __future__ import annotations
@@ -11,15 +12,32 @@ import errno
 import os
 import stat
 import time
+from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
+from tony_core.files.local import LocalFileSystem
 from tony_core.files.location import is_app_id, is_remote, join, local_path
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
-from tony_core.history.layout import CONFIG, SUMMARY, segment_number
+from tony_core.history.layout import (
+    CONFIG,
+    EVENTS,
+    KINDS,
+    LIVE,
+    METRICS,
+    POINTS,
+    SUMMARY,
+    is_history_file,
+    segment_name,
+    segment_number,
+)
+from tony_core.history.live_changes import Overlay
+from tony_core.history.metric_log import replay, set_latest
+from tony_core.history.metric_series import SeriesStore
 from tony_core.jsontext import is_number, read_object
 
-LARGEST = 128 << 20  # bytes of a file of history
+LARGEST = 128 << 20  # bytes of a file of history, and of all files with points
+TRIES = 5  # to read a summary and what has changed since, while both are replaced
 ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
 
 
@@ -48,7 +66,10 @@ def list_jobs(root: str) -> Iterator[Mapping[str, Any]]:
 
 
 def read_job(root: str, app_id: str, events: bool = True) -> JobHistory:
-    """Everything known of one job; raises :class:`NoHistory` if there is nothing."""
+    """Everything known of one job; raises :class:`NoHistory` if there is nothing.
+
+    Without ``events`` only the job and its tasks, as they are now.
+    """
     if not app_id or "/" in app_id or app_id.startswith("."):
         raise NoHistory(f"{app_id!r} is not the id of an application")
     return read_folder(join(root, app_id), app_id, events)
@@ -62,18 +83,24 @@ def read_folder(
     ``files`` reads it in place of the folder's own file system, by rules of its own.
     """
     files = files or filesystem(folder)
-    summary, problems = _read_summary(files, folder)
+    summary, latest, problems = _read_state(files, folder)
+    job = summary.get("job") or {}
     story: List[Mapping[str, Any]] = []
+    metrics: Mapping[str, Any] = summary.get("metrics") or {}
     if events:
-        story, more = read_events(folder, files)
+        grows = not job.get("finished")
+        story, more = read_events(folder, files, grows)
         problems += more
+        found, more = _read_metrics(files, folder, latest, grows)
+        problems += more
+        metrics = found or metrics
     if not summary and not story and not files.exists(folder):
         raise NoHistory(f"no history of {app_id} below {folder.rpartition('/')[0]}")
     return JobHistory(
         app_id=app_id,
-        job=summary.get("job") or {},
+        job=job,
         tasks=tuple(summary.get("tasks") or ()),
-        metrics=summary.get("metrics") or {},
+        metrics=metrics,
         events=tuple(story),
         problems=tuple(problems),
     )
@@ -91,39 +118,45 @@ def place(named: Optional[str], app_id: str, default: str, later: bool) -> str:
     return default if fell_back else folder
 
 
-def segments(folder: str, files: Optional[FileSystem] = None) -> List[str]:
-    """The names of a job's segments, in order."""
-    files = files or filesystem(folder)
-    try:
-        names = [s.location.rpartition("/")[2] for s in files.list(folder)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted((name for name in names if segment_number(name)), key=segment_number)
+def segments(folder: str, files: Optional[FileSystem] = None, kind: str = EVENTS) -> List[str]:
+    """The names of a job's segments of one kind, in order."""
+    names = [s.location.rpartition("/")[2] for s in _listed(files or filesystem(folder), folder)]
+    found = [(segment_number(name, kind), name) for name in names]
+    return [name for number, name in sorted(found) if number]
+
+
+def all_segments(folder: str) -> List[str]:
+    """The names of a job's segments of all kinds: a next master goes on behind them."""
+    return [name for kind in KINDS for name in segments(folder, kind=kind)]
 
 
 def read_events(
-    folder: str, files: Optional[FileSystem] = None
+    folder: str, files: Optional[FileSystem] = None, grows: bool = False
 ) -> Tuple[List[Mapping[str, Any]], List[str]]:
-    """Every event in order, and what could not be read."""
+    """Every event in order, and what could not be read; ``grows``: a master may be writing it."""
     files = files or filesystem(folder)
     story: List[Mapping[str, Any]] = []
+
+    def take(line: bytes) -> None:
+        event = read_object(line)
+        story.append({**event, "time": _time(event.get("time"))})
+
     problems: List[str] = []
-    for name in segments(folder, files):
+    names = segments(folder, files)
+    for name in names:
         try:
-            lines = _get(files, join(folder, name)).split(b"\n")
+            data = _get(files, join(folder, name))
         except OSError as error:
             problems.append(f"{name}: {error}")
             continue
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                event = read_object(line)
-            except ValueError:
-                problems.append(f"{name}:{number}: not a whole event, left out")
-                continue
-            story.append({**event, "time": _time(event.get("time"))})
+        problems += _take_lines(name, data, take, "event", grows and name == names[-1])
     return story, problems
+
+
+def read_series(folder: str) -> SeriesStore:
+    """The metric series as the previous master had them, for the next one. Raises OSError."""
+    files = filesystem(folder)
+    return _read_points(files, folder, _read_state(files, folder)[1], [], True, True)
 
 
 def read_config(root: str, app_id: str) -> Optional[bytes]:
@@ -154,7 +187,7 @@ def expired(
         held = {
             item.location.rpartition("/")[2]: item for item in _listed(files, join(root, app_id))
         }
-        if not any(name in (SUMMARY, CONFIG) or segment_number(name) for name in held):
+        if not any(map(is_history_file, held)):
             continue
         if not is_app_id(app_id):
             warn(f"{join(root, app_id)} is kept: {app_id!r} is not the id of an application")
@@ -204,7 +237,7 @@ def _get(files: FileSystem, location: str) -> bytes:
     In a place that users share, another user's job has whatever that user likes.
     """
     try:
-        if is_remote(location) or files is not filesystem(location):
+        if is_remote(location) or not isinstance(files, LocalFileSystem):
             return files.get(location, LARGEST)
         handle = os.open(local_path(location), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as stream:
@@ -223,10 +256,105 @@ def _time(value: Any) -> float:
     return float(value) if is_number(value, 1e15) else 0.0
 
 
+def _take_lines(
+    name: str, data: bytes, take: Callable[[bytes], None], what: str, grows: bool
+) -> List[str]:
+    """Take every line of a file; the problems. The last line may be half-written if it grows."""
+    problems: List[str] = []
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            take(line)
+        except ValueError:
+            if not (grows and number == len(lines)):
+                problems.append(f"{name}:{number}: not a whole {what}, left out")
+    return problems
+
+
+def _read_state(
+    files: FileSystem, folder: str
+) -> Tuple[Dict[str, Any], Mapping[str, Any], List[str]]:
+    """The summary brought up to date, the newest values of metrics since, and the problems."""
+    for _ in range(TRIES):
+        summary, problems = _read_summary(files, folder)
+        number = summary.get("live")
+        if not isinstance(number, int) or number <= 0:
+            break
+        name = segment_name(number, LIVE)
+        try:
+            data = _get(files, join(folder, name))
+        except FileNotFoundError:
+            if _read_summary(files, folder)[0].get("live") == number:
+                break  # nothing has changed since
+            continue  # a newer summary has replaced both
+        except OSError as error:
+            return summary, {}, [*problems, f"{name}: {error}"]
+        overlay = Overlay(summary.get("job") or {}, summary.get("tasks") or [])
+        problems += _take_lines(name, data, overlay.apply, "change", True)
+        overlay.count()
+        tasks = list(overlay.tasks.values())
+        return {**summary, "job": overlay.job, "tasks": tasks}, overlay.latest, problems
+    return summary, {}, problems
+
+
+def _read_metrics(
+    files: FileSystem, folder: str, latest: Mapping[str, Any], grows: bool
+) -> Tuple[Mapping[str, Any], List[str]]:
+    """The metric series, and what could not be read; empty where the layout has them elsewhere."""
+    for again in (True, False):
+        problems: List[str] = []
+        try:
+            return read_object(_get(files, join(folder, METRICS))), []
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except (OSError, ValueError) as error:
+            problems.append(f"{METRICS}: {error}")
+        try:
+            store = _read_points(files, folder, latest, problems, grows)
+        except FileNotFoundError as error:
+            if again:
+                continue  # just now replaced by the series of the end
+            return {}, [*problems, str(error)]
+        break
+    return store.to_json() if store.count else {}, problems
+
+
+def _read_points(
+    files: FileSystem,
+    folder: str,
+    latest: Mapping[str, Any],
+    problems: List[str],
+    grows: bool,
+    strict: bool = False,
+) -> SeriesStore:
+    """The series by their points. Raises FileNotFoundError; ``strict``: any OSError."""
+    store = SeriesStore()
+    left = LARGEST
+    names = segments(folder, files, POINTS)
+    for name in names:
+        try:
+            data = _get(files, join(folder, name))
+        except OSError as error:
+            if strict or isinstance(error, FileNotFoundError):
+                raise
+            problems.append(f"{name}: {error}")
+            continue
+        left -= len(data)
+        if left < 0:
+            problems.append(f"{name}: the points are larger than {LARGEST >> 20} MB together")
+            break
+        last = grows and name == names[-1]
+        problems += _take_lines(name, data, partial(replay, store), "line of points", last)
+    set_latest(store, latest)
+    return store
+
+
 def _read_summary(files: FileSystem, folder: str) -> Tuple[Dict[str, Any], List[str]]:
     try:
         data = read_object(_get(files, join(folder, SUMMARY)))
-        kinds = {"job": dict, "tasks": list, "metrics": dict}
+        kinds = {"job": dict, "tasks": list, "metrics": dict, "live": int}
         wrong = [name for name, kind in kinds.items() if not isinstance(data.get(name), kind)]
         tasks = [] if "tasks" in wrong else [t for t in data["tasks"] if isinstance(t, dict)]
         found = {name: data[name] for name in kinds if name not in wrong}

@@ -40,7 +40,7 @@ class Masker:
     def clean(self, value: Any) -> Any:
         """Mask the secrets in nested values."""
         if isinstance(value, str):
-            return self.text(value)
+            return self.text(value) if value else value
         if isinstance(value, dict):
             return {key: self.clean(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):

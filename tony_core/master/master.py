@@ -11,7 +11,7 @@ for its turn (:meth:`Master.feed`), so the machine never sees itself half-way; b
 the journal is being written elsewhere (:mod:`tony_core.master.state.journal_gate`).
 
 One timer is armed for the earliest of all deadlines: the machine's, the heartbeats', the
-client's lease, the history's flush, the journal's.
+client's lease, the journal's.
 
 Nothing here decides about the job. What may go wrong outside (a connection, a slow file
 system) is answered in the parts; what goes wrong in here is a bug, leaves :meth:`run`, and
@@ -25,7 +25,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple, Type
 
 from tony_core.files.artifact import Artifact
-from tony_core.files.location import is_remote
 from tony_core.frameworks import find_framework
 from tony_core.history.layout import StoryKind
 from tony_core.history.store import HistoryWriter
@@ -39,7 +38,7 @@ from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.executors.telemetry import Telemetry
 from tony_core.master.masking import Masker
 from tony_core.master.pool_events import PoolEvents
-from tony_core.master.publish import Milestones
+from tony_core.master.recorder import Milestones
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session.machine import SessionMachine
@@ -112,6 +111,7 @@ class Master:
         )  # fmt: skip
         self._publisher, self._story = self._site.publisher, self._site.story
         self._page, self._server = self._site.page, self._site.server
+        self._recorder = self._publisher.recorder
         self._history.begin(list(self._previous.segments))
         if config is not None:
             self._history.config(config)
@@ -240,7 +240,7 @@ class Master:
     def _begin_with(self, event: e.Event) -> None:
         self.feed(event)
         self._token_watch.begin(self.info, self._job.hadoop.refresh)
-        self._publisher.summarise()
+        self._recorder.summarise()
 
     # ------------------------------------------------------------------ the machine
 
@@ -279,8 +279,8 @@ class Master:
     def keep(self) -> None:
         """Write story and summary to history at once."""
         if not self._over:
-            self._history.flush()
-            self._publisher.summarise(at_once=True)
+            self._recorder.flush(sync=True)
+            self._recorder.summarise(at_once=True)
 
     def kill(self, reason: str, by_user: bool = True) -> None:
         """End the job, for this reason."""
@@ -294,7 +294,6 @@ class Master:
             None if self._journal_gate.is_closed else self._machine.next_deadline(),
             self.liveness.next_deadline(),
             self._lease.next_deadline(),
-            self._history.next_deadline(),
             self.reactor.now() + self._journal.address_delay_s if self._journal.dirty else None,
         ]
         known = [deadline for deadline in at if deadline is not None]
@@ -315,10 +314,6 @@ class Master:
         reason = self._lease.check(now)
         if reason is not None:
             self.kill(reason, by_user=False)
-        flush = self._history.next_deadline()
-        if flush is not None and flush <= now:
-            self._history.flush()
-            self._publisher.summarise()
         if self._journal.dirty and not self._journal.pending:
             self._journal.save()
         due = self._machine.next_deadline()
@@ -466,18 +461,18 @@ class Master:
         self._add_line(c.AddStoryLine(kind, text, c.Level.WARNING))
 
     def _written(self, line: bytes, loud: bool) -> None:
-        self._history.add(line, self.reactor.now())
-        if loud and not is_remote(self._context.history_dir):
-            self._history.flush()
-            self.reactor.call_later(0, self._publisher.summarise)
+        self._history.add(line)
+        if loud and not self._history.is_remote:
+            self._history.flush(sync=True)
+            self.reactor.call_later(0, self._recorder.summarise)
         elif loud and not (self._soon is not None and self._soon.active):
             # Decisions come several at a time, and a remote file may take half a second.
             self._soon = self.reactor.call_later(DECISIONS_S, self._save_decisions)
 
     def _save_decisions(self) -> None:
         if not self._over:
-            self._history.flush()
-            self._publisher.summarise()
+            self._recorder.flush()
+            self._recorder.summarise()
 
     def close(self) -> None:
         """Close what this process holds."""

@@ -48,6 +48,15 @@ def view_job(
     clean: Clean,
 ) -> JobView:
     """Take a snapshot; ``wall`` takes the master's clock to seconds since the epoch."""
+    tasks = tuple(
+        view_task(state, task, info, now, wall, measures(task.name), clean)
+        for task in state.tasks.values()
+    )
+    return view_head(state, info, clean)._replace(tasks=tasks)
+
+
+def view_head(state: State, info: JobInfo, clean: Clean) -> JobView:
+    """Take a snapshot of the job, without its tasks."""
     job, budgets = state.job, state.budgets
     ended = state.phase.value == "ended" and state.outcome is not None
     return JobView(
@@ -98,15 +107,11 @@ def view_job(
             for role in job.roles
         },
         view_acl=job.yarn.view_acl or "",
-        tasks=tuple(
-            _view_task(state, task, info, now, wall, measures(task.name), clean)
-            for task in state.tasks.values()
-        ),
         result=clean(json.loads(state.result)) if state.result else None,
     )
 
 
-def _view_task(
+def view_task(
     state: State,
     task: TaskRecord,
     info: JobInfo,
@@ -115,6 +120,7 @@ def _view_task(
     measures: Mapping[str, float],
     clean: Clean,
 ) -> TaskView:
+    """Take a snapshot of one task; ``measures`` are the newest values of its metrics."""
     record = state.containers.get(task.container) if task.container else None
     started, ended = task.started, task.ended
     duration_s = None

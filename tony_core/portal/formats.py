@@ -76,6 +76,8 @@ def plain_text(text: str) -> str:
 
 def name_link(name: str) -> str:
     """``azkaban_log`` as a person writes it."""
+    if name == "page":
+        return "The job's own page"
     return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
 
 

@@ -28,6 +28,15 @@ MOST_FILES = 10_000
 REMOTE_WAIT_S = 10.0
 """How long one call to a remote file system may take."""
 
+LOCATION_ERRORS = frozenset(
+    [
+        *(errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET),
+        *(errno.ETIMEDOUT, errno.ESTALE, errno.EPROTONOSUPPORT),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+    ]
+)
+"""Errors that are not a job's own."""
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 

@@ -26,14 +26,9 @@ _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 class Monitoring:
     """Counts requests; asks the index how it is when it is asked itself."""
 
-    def __init__(
-        self,
-        find_problem: Callable[[], str] = lambda: "",
-        numbers: Callable[[], Mapping[str, float]] = dict,
-    ) -> None:
-        """``find_problem`` says why the portal is not well; ``numbers`` are gauges by name."""
-        self._find_problem = find_problem
-        self._numbers = numbers
+    def __init__(self) -> None:
+        self._find_problem: Callable[[], str] = lambda: ""
+        self._numbers: Callable[[], Mapping[str, float]] = dict
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -57,6 +52,13 @@ class Monitoring:
             "tony_portal_sessions", "Logins that are valid now.", registry=self._registry
         )
         self._gauges: Dict[str, Gauge] = {}
+
+    def watch(
+        self, find_problem: Callable[[], str], numbers: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """``find_problem`` says why the portal is not well; ``numbers`` are gauges by name."""
+        self._find_problem = find_problem
+        self._numbers = numbers
 
     def count(self, method: str, path: str, status: int, took_s: float) -> None:
         """Count an answered request."""

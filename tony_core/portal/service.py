@@ -13,7 +13,6 @@ import socket
 from typing import Callable, Iterator, Mapping, NamedTuple
 
 import uvicorn
-from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from tony_core.client.errors import ClientError
@@ -23,8 +22,11 @@ from tony_core.portal.access.gate import Gate
 from tony_core.portal.access.login import HeaderLogin, LoginMethod, Peers, SocketLogin
 from tony_core.portal.access.origins import parse_networks
 from tony_core.portal.access.sessions import Sessions
+from tony_core.portal.endings import Audit, Endings, describe_ending
+from tony_core.portal.index.rows import JobRow
 from tony_core.portal.monitoring import Monitoring
 from tony_core.portal.settings import Settings
+from tony_core.portal.viewer import Viewer
 
 GRACE_S = 5
 KEEP_ALIVE_S = 30
@@ -52,9 +54,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(bind(settings))
         host, port = listener.getsockname()[:2]
-        parts = make_parts(settings)
-        stack.callback(parts.close)
-        gate = stack.enter_context(open_gate(settings, parts))
+        gate = stack.enter_context(open_gate(settings, make_parts))
         announce(settings.url or url_of(host, port))
         with _quiet_signals():
             uvicorn.Server(server_config(gate)).run(sockets=[listener])
@@ -79,27 +79,35 @@ def server_config(gate: ASGIApp) -> uvicorn.Config:
 
 
 @contextlib.contextmanager
-def open_gate(settings: Settings, parts: Parts) -> Iterator[Gate]:
-    """The whole portal as an ASGI application."""
-    peers = Peers()
-    try:
-        proxies = parse_networks(settings.login.trusted)
-        try:
-            log = AccessLog(settings.access_log, proxies)
-        except OSError as error:
-            raise PortalError(
-                f"the access log {settings.access_log} cannot be written:"
-                f" {(error.strerror or str(error)).lower()}"
-            ) from None
+def open_gate(settings: Settings, make_parts: Callable[[Settings, Audit], Parts]) -> Iterator[Gate]:
+    """The whole portal as an ASGI application; raises :class:`PortalError`."""
+    with contextlib.ExitStack() as stack:
+        log = _open_log(settings)
+        stack.callback(log.close)
+        peers = Peers()
+        stack.callback(peers.close)
         sessions = Sessions(settings.login.session_s)
         login = make_login(settings, sessions, peers)
-        monitoring = Monitoring(parts.find_problem, parts.numbers)
-        try:
-            yield Gate(parts.app, settings, login, sessions, log, monitoring)
-        finally:
-            log.close()
-    finally:
-        peers.close()
+        monitoring = Monitoring()
+
+        def audit(result: str, viewer: Viewer, row: JobRow, text: str) -> None:
+            monitoring.ended(result)
+            log.note(describe_ending(result, viewer, row, text))
+
+        parts = make_parts(settings, audit)
+        stack.callback(parts.close)
+        monitoring.watch(parts.find_problem, parts.numbers)
+        yield Gate(parts.app, settings, login, sessions, log, monitoring)
+
+
+def _open_log(settings: Settings) -> AccessLog:
+    try:
+        return AccessLog(settings.access_log, parse_networks(settings.login.trusted))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise PortalError(
+            f"the access log {settings.access_log} cannot be written: {reason}"
+        ) from None
 
 
 def make_login(settings: Settings, sessions: Sessions, peers: Peers) -> LoginMethod:
@@ -111,12 +119,50 @@ def make_login(settings: Settings, sessions: Sessions, peers: Peers) -> LoginMet
             return HeaderLogin(login, accounts, peers)
         except KeyError as error:
             raise PortalError(f"[login] trusted-users: {error.args[0]}") from None
+    if login.by == "oidc":
+        from tony_core.portal.access.oidc_login import OidcLogin, read_secret
+
+        try:
+            secret = read_secret(login.oidc_secret_file)
+        except (OSError, ValueError) as error:
+            raise PortalError(f"[login] client-secret-file: {error}") from None
+        return OidcLogin(settings, accounts, sessions, secret)
+    if login.by == "spnego":
+        from tony_core.hadoop.errors import HadoopError
+        from tony_core.hadoop.kerberos.gssapi import GssError, LibraryMissing
+        from tony_core.portal.access.spnego_login import SpnegoLogin
+
+        try:
+            return SpnegoLogin(settings, accounts, sessions)
+        except GssError as error:
+            raise PortalError(f"[login] keytab: {login.spnego_keytab}: {error}") from None
+        except LibraryMissing as error:
+            raise PortalError(f"[login] by = spnego needs Kerberos' library {error}") from None
+        except HadoopError as error:
+            raise PortalError(str(error)) from None
     return SocketLogin(accounts, peers)
 
 
-def make_parts(settings: Settings) -> Parts:
+def make_parts(settings: Settings, audit: Audit) -> Parts:
     """The index, the sources and the application, started."""
-    return Parts(Starlette())
+    from tony_core.portal.assembly import assemble
+
+    try:
+        portal = assemble(
+            settings, lambda pool, live: Endings(pool, live, settings.is_for_many, audit)
+        )
+    except OSError as error:
+        where = error.filename or settings.index_folder
+        reason = (error.strerror or str(error)).lower()
+        raise PortalError(f"the index cannot be kept at {where}: {reason}") from None
+
+    def find_problem() -> str:
+        # Read without a login: no name of a place, nothing about one of several.
+        states = portal.scanner.states()
+        are_ill = bool(states) and all(state.problem for state in states)
+        return "no history location can be read" if are_ill else ""
+
+    return Parts(portal.app, find_problem, portal.numbers, portal.close)
 
 
 def bind(settings: Settings) -> socket.socket:

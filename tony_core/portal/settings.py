@@ -51,6 +51,9 @@ class Settings(NamedTuple):
     access_log: str = ""  # a file; empty: standard error
     metrics_from: Tuple[str, ...] = ()  # addresses and networks that may read /metrics
     tensorboard_idle_s: float = 600.0
+    tensorboard_port: int = 0  # another origin than the portal's own; 0: any free port
+    tensorboard_url: str = ""  # that port, as browsers reach it
+    tensorboard_python: str = ""  # has TensorBoard; empty: the portal's own Python
 
     @property
     def is_for_many(self) -> bool:

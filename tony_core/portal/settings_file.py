@@ -15,9 +15,11 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tup
 from urllib.parse import urlsplit
 
 from tony_core.job.units import parse_duration_s, parse_int, parse_list, parse_memory_mb
+from tony_core.portal.jvm.names import check_root
 from tony_core.portal.settings import HistoryLocation, Login, Settings
 from tony_core.protocol.socket_owners import is_loopback
 
+LAYOUTS = ("tony", "jvm-tony")
 LOGINS = ("socket", "header", "oidc", "spnego")
 LOCATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
@@ -48,6 +50,16 @@ def _path(text: str) -> str:
 
 def _location(text: str) -> str:
     return text.rstrip("/") if "://" in text else _path(text)
+
+
+def _jhist_root(text: str) -> str:
+    return check_root(_location(text))
+
+
+def _layout(text: str) -> str:
+    if text not in LAYOUTS:
+        raise ValueError(f"{text!r} is no layout of history: {', '.join(LAYOUTS)}")
+    return text
 
 
 def _port(text: str) -> int:
@@ -139,12 +151,16 @@ _PORTAL: Mapping[str, _Key] = {
     "access-log": _Key(_path, "access_log"),
     "metrics-from": _Key(_networks, "metrics_from"),
     "tensorboard-idle": _Key(_span, "tensorboard_idle_s"),
+    "tensorboard-port": _Key(_port, "tensorboard_port"),
+    "tensorboard-url": _Key(_url, "tensorboard_url"),
+    "tensorboard-python": _Key(_path, "tensorboard_python"),
 }
 _HISTORY: Mapping[str, _Key] = {
     "path": _Key(_location, "root"),
+    "layout": _Key(_layout, "kind"),
     "retention": _Key(_age, "retention_s"),
     "retention-size": _Key(_bytes, "retention_bytes"),
-    "write-jhist": _Key(_location, "write_jhist"),
+    "write-jhist": _Key(_jhist_root, "write_jhist"),
 }
 _LOGIN: Mapping[str, _Key] = {
     "by": _Key(_login, "by"),

@@ -7,6 +7,7 @@ each page allows no other, and a text of a job that got through the escaping wou
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from pathlib import Path
 from typing import (
@@ -126,6 +127,7 @@ def make_templates() -> jinja2.Environment:
         marked=formats.mark_words,
         ran=lambda row: formats.show_span(duration_of(row, time.time())),
     )
+    made.tests["match"] = lambda text, shape: re.match(shape, text) is not None
     made.globals.update(write_query=write_query, version=__version__, ended_states=ENDED)
     return made
 

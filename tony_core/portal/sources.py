@@ -28,9 +28,9 @@ from tony_core.client.errors import PageError
 from tony_core.client.merge import from_page, lasting_links, with_end
 from tony_core.client.page import JobPage
 from tony_core.hadoop.web import WebAccess
+from tony_core.history.configuration import parse_config
 from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory
-from tony_core.job.xmlfile import read_xml
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
 from tony_core.portal.live_jobs import LIVE, LiveJob, LiveJobs
@@ -42,6 +42,7 @@ from tony_core.schedulers.port import AppStatus, LogRef, Scheduler, SchedulerErr
 from tony_core.view import HISTORY, MASTER, PAGE, JobView, read_task
 
 EVENT_POLL_S = 1.0
+FOLDERS_OF_TASKS = 50
 LONGEST_WAIT_S = 10.0
 
 
@@ -174,8 +175,10 @@ class PortalJob:
         data = self._sources.config(self.row)
         if data is None:
             return ()
-        entries, _ = read_xml(data, "")
-        return tuple(ConfigEntry(entry.key, entry.text) for entry in entries)
+        try:
+            return tuple(ConfigEntry(e.key, e.value, e.source) for e in parse_config(data))
+        except ValueError:
+            return ()
 
     def links(self) -> Mapping[str, str]:
         """Links by name; http and https only, for the job's author writes them."""
@@ -207,6 +210,14 @@ class PortalJob:
             raise LogProblem(f"{container!r} is no container of the task {task}")
         is_last = not self.is_running or ref != refs[-1]
         return self._logs().read(ref, name, offset, limit, is_last)
+
+    def work_folders(self) -> List[str]:
+        """The folders of this machine that its programs ran in, those of its first task first."""
+        tasks = [read_task(entry) for entry in self._known().tasks]
+        # TensorBoard runs beside the chief, which is of that role or the first task.
+        tasks.sort(key=lambda task: (task.role != "chief", task.index))
+        refs = [ref for task in tasks[:FOLDERS_OF_TASKS] for ref in task.log_refs()[::-1]]
+        return self._logs().work_folders(refs)
 
     def _logs(self) -> TaskLogs:
         scheduler = "" if self._job is None else self._job.scheduler

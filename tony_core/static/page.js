@@ -183,8 +183,10 @@ function paint(chart) {
   var room = (high - low || GRID) * .03;
   svg.setAttribute('viewBox', [range[0], low - room, range[1] - range[0],
     high - low + 2 * room || GRID].join(' '));
-  var ends = chart.querySelector('.across');
+  var ends = chart.querySelector('.across'), limits = chart.querySelector('.range');
   if (!ends) return;
+  limits.textContent = number(s.low + (GRID - high) / GRID * s.height) + ' … ' +
+    number(s.low + (GRID - low) / GRID * s.height);
   ends.firstChild.textContent = across(svg, s.first + range[0] / GRID * s.width);
   ends.lastChild.textContent = across(svg, s.first + range[1] / GRID * s.width);
   chart.querySelector('.whole').hidden = !seen;
@@ -269,13 +271,12 @@ function chartUp(chart) {
   if (!svg || chart.ready) return;
   chart.ready = true;
   chart.classList.toggle('big', chart.hasAttribute('data-big'));
-  var ends = make('p', { 'class': 'across', 'data-own': '' });
-  ends.append(make('span'), make('span'));
-  var tools = make('div', { 'class': 'tools', 'data-own': '' });
+  var ends = make('div', { 'class': 'across', 'data-own': '' }), tools = make('div');
   var larger = make('button', { type: 'button', 'class': 'small larger', 'aria-pressed': 'false' }, 'Larger');
   var whole = make('button', { type: 'button', 'class': 'small whole', hidden: '' }, 'Whole time');
   tools.append(larger, whole);
-  chart.append(ends, tools);
+  ends.append(make('span'), tools, make('span'));
+  chart.append(ends);
   svg.setAttribute('tabindex', '0');
   larger.onclick = function () { enlarge(chart); };
   whole.onclick = function () { zoom(svg, 0, GRID); svg.focus(); };

@@ -481,8 +481,8 @@ def test_the_scheduler_gets_progress_without_a_snapshot(
 @pytest.mark.parametrize("count, seconds", [(10, 5.0), (1000, 5.0), (10_000, 50.0)])
 def test_many_tasks_are_summarised_seldom(count: int, seconds: float, tmp_path: Path) -> None:
     made = a_publisher(count, tmp_path)
-    made._summarised = 1000.0
-    made.summarise()
+    made.recorder._summarised = 1000.0
+    made.recorder.summarise()
     assert made._reactor.asked[-1][0] == seconds  # type: ignore[attr-defined]
 
 

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from tony_core.portal.service import Parts, bind, open_gate, server_config
 from tony_core.portal.settings import Settings
@@ -98,11 +99,13 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(settings: Settings, parts: Optional[Parts] = None) -> Iterator[Running]:
-    """The portal's gate, served on loopback."""
+def running(settings: Settings, app: ASGIApp = APP) -> Iterator[Running]:
+    """The portal's gate, served on loopback; at any free port unless the URL names one."""
+    if not settings.url.rpartition(":")[2].isdigit():
+        settings = settings._replace(port=0)
     with (
-        bind(settings._replace(port=0)) as listener,
-        open_gate(settings, parts or Parts(APP)) as gate,
+        bind(settings) as listener,
+        open_gate(settings, lambda *_: Parts(app)) as gate,
     ):
         server = uvicorn.Server(server_config(gate))
         server.capture_signals = contextlib.nullcontext  # type: ignore[assignment]

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from tony_core.portal.access import sessions
-from tony_core.portal.access.sessions import CsrfTokens, Sessions, cookie_name
+from tony_core.portal.access.sessions import CsrfTokens, SessionCookie, Sessions
+from tony_core.portal.settings import Settings
 from tony_core.portal.viewer import Viewer
 
 ANN, BOB = Viewer("ann"), Viewer("bob")
@@ -59,4 +60,8 @@ def test_tokens_belong_to_a_login_and_a_process() -> None:
 
 
 def test_the_cookie_of_https_is_for_one_host() -> None:
-    assert cookie_name(True).startswith("__Host-")
+    made = SessionCookie.of(Settings(url="https://tony.example.com"))
+    assert made.header("1") == (
+        "__Host-tony-portal=1; Max-Age=28800; Path=/; HttpOnly; SameSite=Lax; Secure"
+    )
+    assert "Secure" not in SessionCookie.of(Settings()).header("1")

@@ -12,11 +12,9 @@ from typing import Callable, Iterator, List
 import pytest
 
 from tests.portal.histories import app, write_job
-from tony_core.history.reader import JobHistory
 from tony_core.portal.index.index import Index
 from tony_core.portal.index.rows import JobRow, Query
 from tony_core.portal.index.scanner import Listing, LocationScan, Scanner, rest_s
-from tony_core.portal.job_folders import JobFolder
 from tony_core.portal.settings import HistoryLocation
 from tony_core.portal.viewer import Viewer
 
@@ -154,7 +152,7 @@ def test_the_next_portal_reads_only_what_has_changed(index: Index, root: Path) -
     read(LocationScan(place, index))
     opened: List[str] = []
 
-    def ended(place: HistoryLocation, row: JobRow, folder: JobFolder, record: JobHistory) -> None:
+    def ended(place: HistoryLocation, row: JobRow) -> None:
         opened.append(row.app_id)
 
     write_job(root, app(3), changed=OLD)

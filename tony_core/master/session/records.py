@@ -192,8 +192,8 @@ class TaskRecord:
     __slots__ = (
         "cause", "container", "container_cause", "ended", "exit_code", "gpus", "host", "index",
         "last_signature", "message", "name", "new_ports", "pid", "ports", "progress", "ready",
-        "reported", "restarts", "role", "runs", "saved", "session", "shown", "signal", "started", "state",
-        "stderr_tail", "step", "story", "usage",
+        "reported", "restarts", "role", "runs", "saved", "session", "shown", "signal", "started",
+        "state", "stderr_tail", "step", "story", "usage",
     )  # fmt: skip
 
     def __init__(self, role: Role, index: int) -> None:

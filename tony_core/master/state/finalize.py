@@ -88,8 +88,7 @@ class Finalizer:
             AddStoryLine(StoryKind.JOB_ENDED, text, Level.DECISION, fields=fields), ended_at
         )
         self._publisher.changed()
-        self._publisher.summarise(final=True)
-        self._history.flush()
+        self._publisher.recorder.finish()
         portal = self._publisher.info.links.get("portal", "")
 
         def complete() -> None:

@@ -11,11 +11,12 @@ all its budgets, at no cost for the user.
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, NamedTuple, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.files.location import is_remote
-from tony_core.history.layout import segment_name
-from tony_core.history.reader import place, read_events, segments
+from tony_core.history.layout import KINDS, segment_name
+from tony_core.history.metric_series import SeriesStore
+from tony_core.history.reader import all_segments, place, read_events, read_series
 from tony_core.job.spec import Job
 from tony_core.master.state.folder import read_with_retries
 from tony_core.master.state.journal import Journal, JournalContent, JournalError
@@ -33,6 +34,7 @@ class PreviousAttempt(NamedTuple):
     history_dir: str
     segments: Tuple[str, ...] = ()
     story: Tuple[Mapping[str, Any], ...] = ()
+    series: Optional[SeriesStore] = None  # the metrics
     troubles: Tuple[str, ...] = ()  # for the story
 
 
@@ -55,15 +57,17 @@ def read_previous_attempt(context: MasterContext, job: Job, journal: Journal) ->
     if not later:
         return PreviousAttempt(content, folder, troubles=tuple(troubles))
 
-    def read() -> Tuple[str, List[str], List[Mapping[str, Any]]]:
+    def read() -> Tuple[str, List[str], List[Mapping[str, Any]], Optional[SeriesStore]]:
         where = place(named, context.app_id, context.history_dir, later=True)
-        known = segments(where)
-        return where, known, read_events(where)[0] if known else []
+        known = all_segments(where)
+        if not known:
+            return where, known, [], None
+        return where, known, read_events(where)[0], read_series(where)
 
     try:
-        where, known, story = read_with_retries(read, HISTORY_S)
+        where, known, story, series = read_with_retries(read, HISTORY_S)
     except OSError as error:
         troubles.append(f"the earlier history cannot be read ({error}); it goes on here")
-        taken = segment_name((context.attempt - 1) * SEGMENTS_EACH)
-        return PreviousAttempt(content, folder, (taken,), troubles=tuple(troubles))
-    return PreviousAttempt(content, where, tuple(known), tuple(story), tuple(troubles))
+        taken = tuple(segment_name((context.attempt - 1) * SEGMENTS_EACH, kind) for kind in KINDS)
+        return PreviousAttempt(content, folder, taken, troubles=tuple(troubles))
+    return PreviousAttempt(content, where, tuple(known), tuple(story), series, tuple(troubles))

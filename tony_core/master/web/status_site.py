@@ -58,7 +58,9 @@ class StatusSite:
             started=began,
         )
         tasks = sum(role.instances for role in job.roles)
-        self.publisher = Publisher(reactor, tasks, info, state, history, masker.clean, offset)
+        self.publisher = Publisher(
+            reactor, tasks, info, state, history, masker.clean, offset, previous.series
+        )
         self.story = Story(masker.clean, written)
         if previous.segments:
             self.story.inherit(list(previous.story))

@@ -21,7 +21,7 @@ from tony_core.portal.access.origins import (
     parse_networks,
 )
 from tony_core.portal.access.refusal import Answered, Refused, write_refusal
-from tony_core.portal.access.sessions import CsrfTokens, Sessions, cookie_name
+from tony_core.portal.access.sessions import CsrfTokens, SessionCookie, Sessions
 from tony_core.portal.monitoring import Monitoring
 from tony_core.portal.settings import Settings
 
@@ -68,6 +68,7 @@ class Gate:
         self._hosts = own_hosts(settings)
         self._readers = parse_networks(settings.metrics_from)
         self._csrf = CsrfTokens()
+        self._cookie = SessionCookie.of(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -77,7 +78,7 @@ class Gate:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        answer = _Answer(send, self._settings.uses_https)
+        answer = _Answer(send)
         request = Request(scope, receive)
         begin = time.monotonic()
         who: List[str] = []
@@ -102,10 +103,11 @@ class Gate:
             who.append(found.viewer.name)
             answer.headers.update(found.headers)
             if found.new_session:
-                answer.cookies.append(self.cookie(found.new_session))
+                answer.cookies.append(self._cookie.header(found.new_session))
             token = self._csrf.token(found.login)
             receive = await self._check_token(request, receive, found)
         except Answered as done:
+            who.append(done.viewer)
             return done.response, receive
         except Refused as refused:
             if refused.status in (401, 403):
@@ -159,13 +161,9 @@ class Gate:
         if path == "/logout" and self._login.can_log_out:
             if request.method != "POST":
                 return write_refusal(request, Refused(405, "log out by POST", {"allow": "POST"}))
-            self._sessions.end(request.cookies.get(self.cookie_name))
+            self._sessions.end(self._cookie.number(request))
             text = "You are logged out of the portal. To log in again, open its first page.\n"
-            response = PlainTextResponse(text)
-            response.delete_cookie(
-                self.cookie_name, "/", secure=self._settings.uses_https, httponly=True
-            )
-            return response
+            return PlainTextResponse(text, headers={"set-cookie": self._cookie.removal()})
         return None
 
     def _metrics(self) -> Response:
@@ -187,22 +185,11 @@ class Gate:
             )
         return _replay(body, receive)
 
-    @property
-    def cookie_name(self) -> str:
-        """The name of the session cookie."""
-        return cookie_name(self._settings.uses_https)
-
-    def cookie(self, number: str) -> str:
-        """The header that gives a browser its session."""
-        secure = "; Secure" if self._settings.uses_https else ""
-        age = int(self._settings.login.session_s)
-        return f"{self.cookie_name}={number}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{secure}"
-
 
 class _Answer:
     """Passes an answer on, with the headers that every answer has, and counts it."""
 
-    def __init__(self, send: Send, is_secure: bool) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
         self.status, self.size = 500, 0
         self.headers: Dict[str, str] = {}

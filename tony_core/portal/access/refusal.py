@@ -23,9 +23,10 @@ class Refused(Exception):
 class Answered(Exception):
     """A login answers this request itself: a redirect, a logout."""
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: Response, viewer: str = "") -> None:
         super().__init__("answered")
         self.response = response
+        self.viewer = viewer  # who has just logged in
 
 
 def wants_json(request: Request) -> bool:

@@ -14,6 +14,9 @@ import time
 from collections import OrderedDict
 from typing import Callable, NamedTuple, Optional
 
+from starlette.requests import Request
+
+from tony_core.portal.settings import Settings
 from tony_core.portal.viewer import Viewer
 
 MOST_SESSIONS = 20_000
@@ -89,6 +92,31 @@ class CsrfTokens:
         return hmac.compare_digest(given, self.token(login).encode())
 
 
-def cookie_name(is_secure: bool) -> str:
-    """The session cookie's; the prefix makes browsers refuse one that another host has set."""
-    return "__Host-tony-portal" if is_secure else "tony-portal"
+class SessionCookie(NamedTuple):
+    """The cookie that carries a session's number."""
+
+    name: str
+    lifetime_s: int
+    is_secure: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> SessionCookie:
+        """The cookie of a portal; with TLS its name makes browsers refuse another host's."""
+        name = "__Host-tony-portal" if settings.uses_https else "tony-portal"
+        return cls(name, int(settings.login.session_s), settings.uses_https)
+
+    def number(self, request: Request) -> Optional[str]:
+        """The number that a request carries."""
+        return request.cookies.get(self.name)
+
+    def header(self, number: str) -> str:
+        """The header that gives a browser its session."""
+        return f"{self.name}={number}; Max-Age={self.lifetime_s}; {self._flags}"
+
+    def removal(self) -> str:
+        """The header that takes it away."""
+        return f"{self.name}=; Max-Age=0; {self._flags}"
+
+    @property
+    def _flags(self) -> str:
+        return "Path=/; HttpOnly; SameSite=Lax" + ("; Secure" if self.is_secure else "")

@@ -16,21 +16,21 @@ read keeps its rows, and is tried again.
 
 from __future__ import annotations
 
-import errno
 import sqlite3
 import threading
 import time
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from tony_core.files.location import masked
-from tony_core.history.reader import JobHistory, NoHistory
-from tony_core.portal.index.build import build_row, has_ended, problem_row, words_of
+from tony_core.portal.index.build import has_ended
 from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.index.entries import Entry
 from tony_core.portal.index.index import Index
+from tony_core.portal.index.reader_processes import ReaderProcesses
+from tony_core.portal.index.reading import Outcome, Request, look
 from tony_core.portal.index.retention import Retention
 from tony_core.portal.index.rows import JobRow, LocationState
-from tony_core.portal.job_folders import REMOTE_WAIT_S, Fingerprint, JobFolder
+from tony_core.portal.job_folders import REMOTE_WAIT_S
 from tony_core.portal.locations import LocationReader, reader_of
 from tony_core.portal.settings import HistoryLocation
 from tony_core.unexpected_errors import UnexpectedErrors
@@ -51,18 +51,15 @@ _LIST_ALL_S = 600.0
 _TRIES = 5  # to read a job's damaged files, before they are settled as well
 _RETRY_S, _LONGEST_RETRY_S = 2.0, 60.0  # of a location
 
-_OF_LOCATION = frozenset(
-    [
-        *(errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNREFUSED, errno.ECONNRESET),
-        *(errno.ETIMEDOUT, errno.ESTALE, errno.EPROTONOSUPPORT),
-        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
-    ]
-)
-"""Errors that are not a job's own."""
+MANY = 200
+"""New jobs that are read by processes of their own; fewer are read by the scanner's thread."""
 
-_AGAIN = "!"  # before the digest of files to read again, though they have not changed
+LARGE = 4 << 20
+"""Bytes of a history that is read by another process."""
 
-OnEnded = Callable[[HistoryLocation, JobRow, JobFolder, JobHistory], None]
+_FIGURES_S = 60.0  # how old the figures of a running job may be
+
+OnEnded = Callable[[HistoryLocation, JobRow], None]
 """Called on the scanner's thread for each job that has ended; again when the index is made anew."""
 
 
@@ -97,13 +94,15 @@ def rest_s(unchanged_s: float, cost_s: float) -> float:
 class _Job:
     """A job that is not settled."""
 
-    __slots__ = ("changed", "digest", "due", "has_ended", "tries")
+    __slots__ = ("changed", "digest", "due", "figures", "figures_due", "has_ended", "tries")
 
     def __init__(self, digest: str = "", changed: float = 0.0, has_ended: bool = False) -> None:
         self.digest = digest  # of its files, when they were read
         self.changed = changed
         self.has_ended = has_ended
         self.due = 0.0
+        self.figures: Mapping[str, float] = {}
+        self.figures_due = 0.0
         self.tries = 0  # to read damaged files
 
 
@@ -126,12 +125,15 @@ class LocationScan:
         self._retention = Retention(location, index)
         self._state = LocationState(location.name, masked(location.root))
         self._retries = 0
+        self._processes = ReaderProcesses(location)
         self.is_complete = threading.Event()  # every job that was found has been read
         self._forget()
 
     def _forget(self) -> None:
         self._generation = -1  # of the index, when what it has was loaded
+        self._processes.close()
         self._new: List[str] = []  # to be read; the last one first
+        self._reading: Set[str] = set()  # by other processes
         self._jobs: Dict[str, _Job] = {}  # that are not settled
         self._settled: Dict[str, float] = {}  # until when each is known to have not changed
         self._turn: Iterator[str] = iter(())
@@ -171,6 +173,9 @@ class LocationScan:
         return 0.0 if is_busy else max(0.0, began + STEP_S - time.monotonic())
 
     def _failed(self, problem: str) -> float:
+        self._processes.close()
+        self._reading.clear()
+        self._listing = Listing()  # finds again what was being read
         if problem != self._state.problem:
             self._log(f"history location {self._location.name}: {problem}")
         self._note(problem, self._state.checked)
@@ -182,9 +187,13 @@ class LocationScan:
             jobs=self._index.count(self._location.name),
             problem=problem,
             checked=checked,
-            waiting=len(self._new),
+            waiting=len(self._new) + len(self._reading),
             notes=self._retention.notes,
         )
+
+    def close(self) -> None:
+        """End what it has started."""
+        self._processes.close()
 
     # ------------------------------------------------------------------ names
 
@@ -209,7 +218,7 @@ class LocationScan:
         for app_id, changed in found.items():
             known = self._settled.get(app_id)
             if known is None:
-                if app_id not in self._jobs:
+                if app_id not in self._jobs and app_id not in self._reading:
                     new.append(app_id)
             elif changed > known + SETTLED_S:
                 del self._settled[app_id]
@@ -230,15 +239,26 @@ class LocationScan:
     def _look_at_jobs(self, reader: LocationReader, is_closing: Callable[[], bool]) -> bool:
         """Read what is due, for a while; returns whether more is due."""
         end = time.monotonic() + BUSY_S
+        if len(self._new) > MANY:
+            self._processes.add([Request(app_id) for app_id in reversed(self._new)])
+            self._reading.update(self._new)
+            self._new = []
         entries: List[Entry] = []
         is_busy = False
         try:
             for app_id in self._due():
-                entry = self._look(reader, app_id)
-                if entry is not None:
-                    entries.append(entry)
+                outcome = look(
+                    reader, self._location.name, self._request(app_id), self._faults, LARGE
+                )
+                self._take(outcome, entries)
                 if time.monotonic() > end or is_closing():
                     is_busy = True
+                    break
+            while len(self._processes) and not is_closing():
+                is_busy = True
+                for outcome in self._processes.results(max(0.0, end - time.monotonic())):
+                    self._take(outcome, entries)
+                if time.monotonic() > end:
                     break
         finally:
             if entries:
@@ -265,77 +285,60 @@ class LocationScan:
             if following in self._settled:
                 yield following
 
-    def _look(self, reader: LocationReader, app_id: str) -> Optional[Entry]:
-        """Look at one job; returns what to put into the index, if it has changed."""
-        began = time.monotonic()
-        job = self._jobs.get(app_id) or self._recall(app_id)
-        owner, made = "", Fingerprint()
-        entry: Optional[Entry] = None
-        try:
-            with reader.open(app_id) as folder:
-                owner = folder.owner
-                made = folder.fingerprint()
-                if made.is_history and made.digest != job.digest:
-                    entry = self._read(folder, made, job)
-        except NoHistory:
+    def _request(self, app_id: str) -> Request:
+        job = self._jobs.get(app_id)
+        if job is not None:
+            is_brief = bool(job.figures) and time.monotonic() < job.figures_due
+            return Request(app_id, job.digest, is_brief)
+        if app_id in self._settled:
+            return Request(app_id, self._index.digest(self._location.name, app_id))
+        return Request(app_id)
+
+    def _take(self, outcome: Outcome, entries: List[Entry]) -> None:
+        """Note what looking at a job has found."""
+        app_id, entry = outcome.app_id, outcome.entry
+        self._reading.discard(app_id)
+        if outcome.is_gone:
             self._remove([app_id])
-            return None
-        except OSError as error:
-            if error.errno in _OF_LOCATION:
-                if app_id not in self._jobs and app_id not in self._settled:
-                    self._new.append(app_id)
-                raise
-            entry = self._problem(app_id, getattr(error, "owner", "") or owner, str(error), made)
-        except Exception:
-            words = self._faults.record(f"history of {app_id} at {self._location.name}")
-            entry = self._problem(app_id, owner, f"cannot be read: {words}", made)
-        job.changed = max(made.changed, job.changed)
+            return
+        settled = self._settled.pop(app_id, None)
+        job = self._jobs.pop(app_id, None) or _Job("", settled or 0.0, settled is not None)
+        if outcome.is_large:
+            self._reading.add(app_id)
+            self._processes.add([Request(app_id)])
+            return
+        now = time.monotonic()
+        job.changed = max(outcome.made.changed, job.changed)
         if entry is not None:
+            ended_before = job.has_ended
             job.digest, job.has_ended = entry.fingerprint.digest, has_ended(entry.row)
             job.tries = job.tries + 1 if entry.row.problem else 0
-        return self._schedule(app_id, job, entry, time.monotonic() - began)
-
-    def _recall(self, app_id: str) -> _Job:
-        """What the index knows of a job that is settled, or new."""
-        known = self._settled.get(app_id)
-        if known is None:
-            return _Job()
-        return _Job(self._index.digest(self._location.name, app_id), known, True)
-
-    def _read(self, folder: JobFolder, made: Fingerprint, job: _Job) -> Entry:
-        record = folder.record()
-        row = build_row(self._location.name, folder.app_id, folder.owner, record, made.changed)
-        if row.problem:
-            made = made._replace(digest=_AGAIN + made.digest)
-        elif self._on_ended is not None and has_ended(row) and not job.has_ended:
-            self._on_ended(self._location, row, folder, record)
-        return Entry(row, words_of(row), made)
-
-    def _problem(self, app_id: str, owner: str, problem: str, made: Fingerprint) -> Entry:
-        changed = made.changed or time.time()
-        row = problem_row(self._location.name, app_id, owner, problem, changed)
-        return Entry(row, words_of(row), made._replace(digest=_AGAIN + made.digest))
-
-    def _schedule(
-        self, app_id: str, job: _Job, entry: Optional[Entry], cost: float
-    ) -> Optional[Entry]:
-        """When to look again: a settled job in its turn, another after a rest."""
-        unchanged = max(0.0, time.time() - job.changed)
-        enough = SETTLED_S if job.has_ended else FORSAKEN_S
-        if job.tries >= _TRIES or (not job.tries and unchanged > enough):
-            self._jobs.pop(app_id, None)
-            is_new = self._settled.get(app_id) is None
-            self._settled[app_id] = max(job.changed, self._settled.get(app_id, 0.0))
+            if outcome.is_brief:
+                entry = entry._replace(row=entry.row._replace(figures=job.figures))
+            else:
+                job.figures = entry.row.figures
+                job.figures_due = now + max(_FIGURES_S, outcome.cost * _SHARE)
+            if self._on_ended is not None and job.has_ended and not ended_before:
+                self._on_ended(self._location, entry.row)
+        if self._is_settled(job):
             if entry is not None:
-                return entry._replace(settled=True)
-            if is_new:
+                entry = entry._replace(settled=True)
+            elif settled is None:
                 self._index.settle(self._location.name, app_id)
-            return None
-        self._settled.pop(app_id, None)
-        self._jobs[app_id] = job
-        rest = _RETRY_S * 2.0**job.tries if job.tries else rest_s(unchanged, cost)
-        job.due = time.monotonic() + rest
-        return entry
+            self._settled[app_id] = max(job.changed, settled or 0.0)
+        else:
+            rest = rest_s(max(0.0, time.time() - job.changed), outcome.cost)
+            job.due = now + (_RETRY_S * 2.0**job.tries if job.tries else rest)
+            self._jobs[app_id] = job
+        if entry is not None:
+            entries.append(entry)
+
+    @staticmethod
+    def _is_settled(job: _Job) -> bool:
+        """Whether its files will hardly change any more."""
+        if job.tries:
+            return job.tries >= _TRIES
+        return time.time() - job.changed > (SETTLED_S if job.has_ended else FORSAKEN_S)
 
 
 class Scanner:
@@ -367,6 +370,7 @@ class Scanner:
         delay = 0.0
         while not self._closing.wait(delay):
             delay = scan.step(self._closing.is_set)
+        scan.close()
 
     def states(self) -> Tuple[LocationState, ...]:
         """How far each location is."""

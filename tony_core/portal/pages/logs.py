@@ -105,7 +105,8 @@ def send_bytes(site: Site, request: Request) -> Response:
 
 def _streams(source: JobSource, task: str) -> Tuple[Tuple[str, str], ...]:
     try:
-        return source.streams(task)
+        order = {"stdout": 0, "stderr": 1}
+        return tuple(sorted(source.streams(task), key=lambda each: order.get(each[1], 2)))
     except (LogProblem, OSError, LookupError):
         return ()  # the log's own problem is shown
 

@@ -20,6 +20,7 @@ from tony_core.hadoop.tokens import HDFS_DELEGATION, RM_DELEGATION, Token
 from tony_core.hadoop.yarn.ids import ApplicationId, AttemptId, ContainerId, NodeId
 from tony_core.hadoop.yarn.messages.client_calls import ApplicationSubmissionContext
 from tony_core.hadoop.yarn.messages.reports import ApplicationReport
+from tony_core.hadoop.yarn.messages.reports import NodeReport as NodeReportMessage
 from tony_core.hadoop.yarn.messages.yarn import YARNDelegationTokenIdentifier
 from tony_core.hadoop.yarn.records import (
     AppReport,
@@ -35,6 +36,7 @@ from tony_core.hadoop.yarn.rm_client import RmClient
 from tony_core.job.spec import History, Yarn
 from tony_core.schedulers.port import (
     AppState,
+    AppStatus,
     LastingRefusal,
     LogRef,
     NoSuchApplication,
@@ -557,3 +559,73 @@ def test_artifacts_of_others_are_looked_at_once(scheduler: YarnScheduler, rm: Rm
         details = scheduler.dry_run(str(APP), job(), (OURS, shared)).details
         assert details["master"]["files"]["data"]["visibility"] == "PUBLIC"
     assert len(calls) == 3
+
+
+class TestForAService:
+    """What the portal asks: pages and nodes are only those that the cluster names."""
+
+    STATUS = AppStatus(str(APP), "mnist", "ada", "default", AppState.RUNNING)
+
+    def test_only_what_has_not_ended_is_listed(self, scheduler: YarnScheduler, rm: Rm) -> None:
+        rm.states = ["RUNNING"]
+        (found,) = scheduler.list_running()
+        assert (found.state, scheduler.owner_of(found)) == (AppState.RUNNING, "ada")
+        assert "'states': ('NEW', 'NEW_SAVING', 'SUBMITTED', 'ACCEPTED', 'RUNNING')" in rm.calls[0]
+        rm.states = ["FINISHED"]  # meanwhile
+        assert scheduler.list_running() == []
+
+    def test_one_that_this_user_may_not_see_is_listed_with_the_refusal(
+        self, scheduler: YarnScheduler, rm: Rm
+    ) -> None:
+        report = rm.report(APP)._replace(state="RUNNING", may_view=False)
+        rm.applications = lambda **wanted: [report]  # type: ignore[method-assign]
+        assert scheduler.list() == []
+        (found,) = scheduler.list_running()
+        assert "may not" in found.view_refusal
+
+    @pytest.mark.parametrize(
+        ("url", "expected"),
+        [
+            ("http://rm:8088/proxy/application_1700000000000_0042/", True),
+            ("http://rm:8088/proxy/application_1700000000000_0042/api/job?user.name=ada", True),
+            ("http://RM:8088/proxy/application_1700000000000_0042/", True),
+            ("http://rm:8088/proxy/application_1700000000000_0043/", False),
+            ("http://rm:8088/proxy/application_1700000000000_0042/../../cluster", False),
+            ("http://rm:8088/proxy/application_1700000000000_0042/%2e%2e/cluster", False),
+            ("http://rm:8088/cluster", False),
+            ("http://rm:8032/proxy/application_1700000000000_0042/", False),
+            ("http://node7:8042/proxy/application_1700000000000_0042/", False),
+            ("http://rm@node7:8088/proxy/application_1700000000000_0042/", False),
+            ("http://rm:x/proxy/application_1700000000000_0042/", False),
+            ("file:///proxy/application_1700000000000_0042/", False),
+            ("", False),
+        ],
+    )
+    def test_pages(self, scheduler: YarnScheduler, url: str, expected: bool) -> None:
+        problem = scheduler.page_problem(self.STATUS, url)
+        assert (problem == "") is expected, problem
+
+    def test_links(self, scheduler: YarnScheduler) -> None:
+        assert scheduler.application_url(str(APP)) == f"http://rm:8088/cluster/app/{APP}"
+        assert scheduler.application_url("local_1_abc") == ""
+
+    @pytest.mark.parametrize(
+        ("url", "expected"),
+        [
+            ("http://one:8042/node/containerlogs/c/ada", "http://one:8042"),
+            ("http://ONE:8042/", "http://one:8042"),
+            ("one:8042", "http://one:8042"),
+            ("http://one:80/", ""),
+            ("http://169.254.169.254/latest/meta-data", ""),
+            ("http://one:8042@evil:80/", ""),
+            ("http://one:x/", ""),
+            ("http://[", ""),
+            ("file:///etc/passwd", ""),
+            ("", ""),
+        ],
+    )
+    def test_nodes(self, scheduler: YarnScheduler, rm: Rm, url: str, expected: str) -> None:
+        node = NodeReport.from_message(NodeReportMessage())._replace(http="one:8042")
+        rm.nodes = lambda states=(): [node]  # type: ignore[method-assign]
+        found = scheduler.log_reader.verified(LogRef("c", "one:45454", url))
+        assert found == LogRef("c", "one:45454", expected)

@@ -20,6 +20,7 @@ from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.schedulers.port import LogRef, SchedulerError
 from tony_core.schedulers.yarn.logs import reader as module
 from tony_core.schedulers.yarn.logs.aggregated import StoredFile, StoredLogs
+from tony_core.schedulers.yarn.logs.forgotten import ForgottenLogs
 from tony_core.schedulers.yarn.logs.node_web import KnownNodes
 from tony_core.schedulers.yarn.logs.reader import (
     YarnLogs,
@@ -427,6 +428,51 @@ class TestForgedHistories:
         now[0] += 1
         assert not nodes.has("one", 8042)
         assert reports == []
+
+
+class TestForgottenApplications:
+    """The ResourceManager knows them no more, so only one user's own folder is looked at."""
+
+    def reader(self, world: World, owner: str = "owner") -> ForgottenLogs:
+        return ForgottenLogs(world.conf, world._files_of, owner)
+
+    def test_what_is_in_its_owners_folder(self, world: World) -> None:
+        world.move()
+        with closing(self.reader(world)) as logs:
+            ref = LogRef(CONTAINER)
+            assert logs.list_logs(APP, ref) == ["executor.log", "stdout"]
+            assert logs.read_log(APP, ref, "stdout", 5, 100) == b"text\n"
+            assert logs.log_size(APP, ref, "stdout") == 10
+            assert logs.read_log(APP, ref, "nothing", 0) == b""
+
+    def test_another_users_folder_and_the_node_are_not_looked_at(
+        self, world: World, node: Node
+    ) -> None:
+        with closing(self.reader(world)) as logs:
+            ref = LogRef(CONTAINER, NODE, f"http://{node.address}/")
+            with pytest.raises(SchedulerError, match="no aggregated logs of"):
+                logs.read_log(APP, ref, "stdout", 0)
+        assert node.requests == []
+        world.move()
+        with (
+            closing(self.reader(world, "eve")) as logs,
+            pytest.raises(SchedulerError, match="in eve's folder"),
+        ):
+            logs.read_log(APP, LogRef(CONTAINER), "stdout", 0)
+
+    @pytest.mark.parametrize("owner", ["", ".", "..", "eve/../owner", "/owner"])
+    def test_an_owner_that_is_no_users_name(self, world: World, owner: str) -> None:
+        with pytest.raises(SchedulerError, match="is not the name of a user"):
+            self.reader(world, owner)
+
+    def test_the_container_of_another_application(self, world: World) -> None:
+        other = CONTAINER.replace("_0042_", "_0043_")
+        world.write(tfile([[(other, [("stdout", b"ann's")])]]))
+        with (
+            closing(self.reader(world)) as logs,
+            pytest.raises(SchedulerError, match="is no container of"),
+        ):
+            logs.read_log(APP, LogRef(other), "stdout", 0)
 
 
 class TestMasters:

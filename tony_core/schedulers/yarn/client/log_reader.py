@@ -84,16 +84,18 @@ class YarnLogReader(port.LogReader):
 
     def verified(self, ref: LogRef) -> LogRef:
         """With the address of its node where the ResourceManager reports such a node."""
-        address = urlsplit(ref.url if "://" in ref.url else f"//{ref.url}")
         try:
-            host, number = address.hostname or "", address.port or 0
-            known = bool(host) and self._nodes().has(host, number)
+            parts = urlsplit(ref.url if "://" in ref.url else f"//{ref.url}")
+            host, number = parts.hostname or "", parts.port or 0
         except ValueError:
-            known = False
+            host, number = "", 0
+        url = ""
+        try:
+            if host and self._nodes().has(host, number):
+                url = f"http://{f'[{host}]' if ':' in host else host}:{number}"
         except HadoopError as error:
             raise refusals.translate_error(error, "the list of nodes") from error
-        url = f"http://{f'[{host}]' if ':' in host else host}:{number}"
-        return LogRef(ref.container_id, ref.node, url if known else "")
+        return LogRef(ref.container_id, ref.node, url)
 
     def of_forgotten(self, app_id: str, owner: str) -> port.LogReader:
         refusals.parse_id(app_id)

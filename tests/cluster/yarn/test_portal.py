@@ -1,0 +1,80 @@
+"""Jobs of a real cluster as the portal shows them: page, logs, their move, and strangers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+from tests.cluster.hadoop.fixture import GetHadoop
+from tests.cluster.yarn.jobs import Tony, until
+from tests.portal.real_jobs import (
+    RealPortal,
+    look_when_ended,
+    look_while_running,
+    other_owner,
+    write_program,
+)
+from tony_core.portal.job_source import LogProblem
+
+pytestmark = pytest.mark.cluster
+
+
+def test_a_job_from_its_submit_to_its_aggregated_logs(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony], tmp_path: Path
+) -> None:
+    cluster = hadoop("log_aggregation")
+    tony = tony_on(cluster)
+    program = write_program(tmp_path)
+    root = f"{cluster.default_fs}/user/{cluster.user}/.tony/history"
+    env = {
+        "HADOOP_CONF_DIR": str(cluster.conf_dir),
+        "HADOOP_USER_NAME": cluster.user,
+        "HOME": str(tmp_path),
+    }
+    portal = RealPortal("yarn", env, root)
+    try:
+        running = tony.submit(
+            "--executes",
+            f"{program} {tmp_path}/go 0",
+            conf={
+                "tony.worker.instances": 1,
+                "tony.worker.memory": "256",
+                "tony.application.framework": "standalone",
+            },
+        )
+        look_while_running(portal, running, cluster.user)
+        app_id = running.app_id
+        other_owner(portal, app_id)
+        (tmp_path / "go").touch()
+        running.ends(0)
+        look_when_ended(portal, app_id, cluster.user, "SUCCEEDED")
+        link = portal.job(app_id, cluster.user).links()["yarn"]
+        assert link.endswith(f"/cluster/app/{app_id}")
+
+        # Its logs are in HDFS now: they are read where the ResourceManager knows it no more.
+        def moved() -> bool:
+            return cluster.application(app_id).get("logAggregationStatus") == "SUCCEEDED"
+
+        until(moved, "its logs in HDFS", 120.0)
+
+        def kept() -> bytes:
+            job = portal.job(app_id, cluster.user)
+            (container, _), *_ = job.streams("worker:0")
+
+            def ask(scheduler: object) -> bytes:
+                from tony_core.schedulers.port import LogRef
+                from tony_core.schedulers.yarn.client.scheduler import YarnScheduler
+
+                assert isinstance(scheduler, YarnScheduler)
+                reader = scheduler.log_reader.of_forgotten(app_id, cluster.user)
+                return reader.read_log(app_id, LogRef(container), "stdout", 0, 11)
+
+            return portal.pool.call("yarn", ask, within_s=60.0)
+
+        assert kept() == b"first line\n"
+        with pytest.raises(LogProblem, match="no aggregated logs of"):
+            portal.job(app_id, "eve").log("worker:0", "stdout", "", 0, 100)
+    finally:
+        portal.close()

@@ -1,0 +1,257 @@
+"""Jobs side by side: what differs in their configuration, where their time went, what they cost and
+gave, and their metrics over each other. Pure.
+
+Metrics are those of the task that speaks for a job (its chief, else worker 0), aligned by the
+steps that it reported, or by the seconds since its programs started. A step that a later session
+did again counts as that session did it.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from tony_core.history.figures import job_figures
+from tony_core.history.metric_points import (
+    SAVED,
+    STEP,
+    Points,
+    chief_of,
+    metrics_of,
+    points_of,
+    steps_of,
+    tasks_with,
+)
+from tony_core.history.reader import JobHistory
+from tony_core.history.story_lines import LOST, PHASES, RUNNING
+from tony_core.history.timeline import Timeline, timeline
+
+FEWEST, MOST = 2, 20
+BY_STEP, BY_SECONDS = "step", "seconds"
+_POINTS = 300  # of one curve
+_METRICS = 100
+_RESULTS = 200
+_LONGEST = 2000  # characters of a value of a result
+#: The figures that a comparison shows as costs, in this order.
+COSTS = (
+    "duration_s", "waiting_s", "lost_s", "sessions", "restarts", "tasks",
+    "gpu_hours", "gpu_hours_used", "gpu_hours_wasted",
+    "memory_gb_hours", "memory_gb_hours_used", "memory_gb_hours_wasted",
+    "vcore_hours", "vcore_hours_used", "vcore_hours_wasted",
+)  # fmt: skip
+
+
+class Compared(NamedTuple):
+    """One of the jobs."""
+
+    record: JobHistory
+    config: Optional[Mapping[str, str]] = None  # None: it was not kept, or cannot be read
+
+
+class Row(NamedTuple):
+    """Something that the jobs have, with each one's value; None: it has none."""
+
+    name: str
+    values: Tuple[Any, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the jobs have it differently."""
+        return any(value != self.values[0] for value in self.values[1:])
+
+
+class Curve(NamedTuple):
+    """One job's metric; the first number of a point is a step or seconds."""
+
+    job: int
+    task: str
+    points: Points
+
+
+class MetricRow(NamedTuple):
+    """One metric of all jobs."""
+
+    name: str
+    across: str  # BY_STEP or BY_SECONDS
+    curves: Tuple[Curve, ...]
+    last: Tuple[Optional[float], ...]
+    at: Optional[float] = None  # the furthest step or second that all of them reached
+    values: Tuple[Optional[float], ...] = ()  # there
+
+
+class Comparison(NamedTuple):
+    """All of it; each row has a value for each job, in the jobs' order."""
+
+    jobs: Tuple[Mapping[str, Any], ...]
+    config: Tuple[Row, ...]  # only what differs
+    unknown_configs: Tuple[int, ...]  # the jobs whose configuration is not known
+    phases: Tuple[Row, ...]
+    costs: Tuple[Row, ...]
+    results: Tuple[Row, ...]
+    metrics: Tuple[MetricRow, ...]
+
+    def to_json(self) -> Dict[str, Any]:
+        """What ``tony compare --json`` and ``/api/compare`` answer."""
+        data = {
+            name: [row._asdict() for row in getattr(self, name)]
+            for name in ("config", "phases", "costs", "results")
+        }
+        metrics = [
+            {**metric._asdict(), "curves": [curve._asdict() for curve in metric.curves]}
+            for metric in self.metrics
+        ]
+        return {
+            "jobs": [dict(job) for job in self.jobs],
+            "unknown_configs": list(self.unknown_configs),
+            **data,
+            "metrics": metrics,
+        }
+
+
+def compare(jobs: Sequence[Compared], across: str = "") -> Comparison:
+    """Compare jobs; ``across``: :data:`BY_STEP`, :data:`BY_SECONDS`, or of each metric the better.
+
+    Raises ValueError for fewer or more jobs than can be compared.
+    """
+    if not FEWEST <= len(jobs) <= MOST:
+        raise ValueError(f"{len(jobs)} jobs cannot be compared; expected {FEWEST} to {MOST}")
+    records = [job.record for job in jobs]
+    lines = [timeline(record) for record in records]
+    figures = [job_figures(record, line) for record, line in zip(records, lines)]
+    sums = [line.sums() for line in lines]
+    return Comparison(
+        jobs=tuple(_head(record, line) for record, line in zip(records, lines)),
+        config=differences([job.config for job in jobs]),
+        unknown_configs=tuple(at for at, job in enumerate(jobs) if job.config is None),
+        phases=_rows(PHASES, [{kind: found.get(kind, 0.0) for kind in PHASES} for found in sums]),
+        costs=_rows(COSTS, figures),
+        results=_results(records),
+        metrics=_metrics(records, lines, across),
+    )
+
+
+def differences(configs: Sequence[Optional[Mapping[str, str]]]) -> Tuple[Row, ...]:
+    """The keys that jobs have differently, among those whose configuration is known."""
+    known = [config for config in configs if config is not None]
+    keys = sorted(set().union(*known)) if len(known) > 1 else []
+    found: List[Row] = []
+    for key in keys:
+        if len({config.get(key) for config in known}) > 1:
+            values = tuple(None if config is None else config.get(key) for config in configs)
+            found.append(Row(key, values))
+    return tuple(found)
+
+
+def _head(record: JobHistory, line: Timeline) -> Dict[str, Any]:
+    job = record.job
+    texts = ("name", "user", "queue", "framework", "state", "description")
+    return {
+        "app_id": record.app_id,
+        **{name: str(job.get(name) or "") for name in texts},
+        "submitted": round(line.begin, 3),
+        "is_over": line.is_over,
+        "lost_known": line.lost_known,
+    }
+
+
+def _rows(names: Any, found: Sequence[Mapping[str, float]]) -> Tuple[Row, ...]:
+    """A row for each name that is known of some job, and not 0 for all."""
+    rows = (
+        Row(name, tuple(None if name not in each else round(each[name], 6) for each in found))
+        for name in names
+    )
+    return tuple(row for row in rows if any(row.values))
+
+
+def _results(records: Sequence[JobHistory]) -> Tuple[Row, ...]:
+    found = [_flat(record.job.get("result")) for record in records]
+    names = list(dict.fromkeys(name for each in found for name in each))[:_RESULTS]
+    return tuple(Row(name, tuple(each.get(name) for each in found)) for name in names)
+
+
+def _flat(result: Any) -> Dict[str, Any]:
+    """A result's values by name; what is nested stands there as JSON."""
+    if result is None:
+        return {}
+    if not isinstance(result, Mapping):
+        return {"value": _plain(result)}
+    return {str(name): _plain(value) for name, value in result.items()}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return text[:_LONGEST]
+
+
+# ------------------------------------------------------------------ metrics
+
+
+def _metrics(
+    records: Sequence[JobHistory], lines: Sequence[Timeline], across: str
+) -> Tuple[MetricRow, ...]:
+    names: Dict[str, None] = {}
+    for record in records:
+        for task in (chief_of(record), *tasks_with(record, STEP)[:1]):
+            names.update(dict.fromkeys(metrics_of(record, task)))
+    found = []
+    for name in [name for name in names if name not in (STEP, SAVED)][:_METRICS]:
+        row = _metric(name, records, lines, across)
+        if row.curves:
+            found.append(row)
+    return tuple(found)
+
+
+def _metric(
+    name: str, records: Sequence[JobHistory], lines: Sequence[Timeline], across: str
+) -> MetricRow:
+    tasks = [next(iter(tasks_with(record, name)), "") for record in records]
+    if across not in (BY_STEP, BY_SECONDS):
+        have = [steps_of(record, task) is not None for record, task in zip(records, tasks) if task]
+        across = BY_STEP if have and all(have) else BY_SECONDS
+    curves = []
+    for number, (record, line, task) in enumerate(zip(records, lines, tasks)):
+        points = _aligned(record, line, task, name, across) if task else ()
+        if points:
+            curves.append(Curve(number, task, points))
+    by_job = {curve.job: curve.points for curve in curves}
+    jobs = range(len(records))
+    last = tuple(by_job[job][-1][1] if job in by_job else None for job in jobs)
+    at = min((points[-1][0] for points in by_job.values()), default=None)
+    values = tuple(_value_at(by_job.get(job, ()), at) for job in jobs)
+    return MetricRow(name, across, tuple(_thinned(each) for each in curves), last, at, values)
+
+
+def _aligned(record: JobHistory, line: Timeline, task: str, name: str, across: str) -> Points:
+    points = points_of(record, task, name)
+    if across == BY_SECONDS:
+        runs = (span.begin for span in line.phases if span.kind in (RUNNING, LOST))
+        begin = next(runs, line.begin)
+        return tuple((round(max(0.0, at - begin), 3), value) for at, value in points)
+    steps = steps_of(record, task)
+    if steps is None:
+        return ()
+    kept: List[Tuple[float, float]] = []
+    for at, value in reversed(points):
+        step = steps.at(at)
+        if step is not None and (not kept or step < kept[-1][0]):
+            kept.append((round(step, 3), value))
+    return tuple(reversed(kept))
+
+
+def _value_at(points: Points, at: Optional[float]) -> Optional[float]:
+    """The newest value there."""
+    if at is None or not points:
+        return None
+    place = bisect_right([point[0] for point in points], at)
+    return points[place - 1][1] if place else None
+
+
+def _thinned(curve: Curve) -> Curve:
+    """The curve with few enough points; its last one stays."""
+    points, stride = curve.points, -(-len(curve.points) // _POINTS)
+    if stride < 2:
+        return curve
+    return curve._replace(points=(*points[:-1:stride], points[-1]))

@@ -1,0 +1,144 @@
+"""The portal's parts put together: index and scanner, schedulers and sources, the application.
+
+:class:`AllJobs` is what the pages see of index and schedulers: the index's rows with what the
+schedulers know better, and before them the running jobs that have no history yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from starlette.applications import Starlette
+
+from tony_core.portal.app import create_app
+from tony_core.portal.index.index import Index
+from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
+from tony_core.portal.index.scanner import Scanner
+from tony_core.portal.job_folders import JobFolder
+from tony_core.portal.jvm.publication import JhistPublisher
+from tony_core.portal.live_jobs import LiveJobs
+from tony_core.portal.locations import open_job
+from tony_core.portal.schedulers import SchedulerPool
+from tony_core.portal.settings import Settings
+from tony_core.portal.site import Endings
+from tony_core.portal.sources import Sources
+from tony_core.portal.viewer import Viewer
+
+MakeEndings = Callable[[SchedulerPool, LiveJobs], Endings]
+_EVERYTHING = Viewer("", is_admin=True)
+
+
+class AllJobs:
+    """The index and the schedulers as one :class:`~tony_core.portal.site.JobIndex`."""
+
+    def __init__(self, index: Index, live: LiveJobs) -> None:
+        self._index = index
+        self._live = live
+
+    def page(self, query: Query, viewer: Viewer) -> JobPage:
+        """One page; the first one begins with what has no history yet."""
+        found = self._index.page(query, viewer)
+        fresh = self._live.unlisted(viewer, self._is_indexed, query)
+        rows = (*fresh, *self._live.overlay(found.rows))
+        return JobPage(rows, found.next, found.total + len(fresh))
+
+    def rows(self, app_id: str, viewer: Viewer) -> Tuple[JobRow, ...]:
+        """The jobs of this id."""
+        known = self._live.overlay(self._index.rows(app_id, viewer))
+        fresh = self._live.unlisted(viewer, self._is_indexed)
+        return (*known, *(row for row in fresh if row.app_id == app_id))
+
+    def runs(
+        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+    ) -> Tuple[JobRow, ...]:
+        """The newest jobs of a pipeline or tag, the oldest of them first."""
+        return self._index.runs(viewer, pipeline, tag, since)
+
+    def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
+        """Sums of figures."""
+        return self._index.usage(by, viewer, since)
+
+    def facets(self, viewer: Viewer) -> Mapping[str, Mapping[str, int]]:
+        """What filters offer."""
+        return self._index.facets(viewer)
+
+    def _is_indexed(self, app_id: str, owner: str) -> bool:
+        return any(row.owner == owner for row in self._index.rows(app_id, _EVERYTHING))
+
+
+class Portal(NamedTuple):
+    """What runs behind the gate."""
+
+    app: Starlette
+    scanner: Scanner
+    publisher: JhistPublisher
+    live: LiveJobs
+    close: Callable[[], None]
+
+    def problems(self) -> List[str]:
+        """What cannot be read now, a sentence each."""
+        found = [
+            f"The history location {state.name} cannot be read: {state.problem}"
+            for state in self.scanner.states()
+            if state.problem
+        ]
+        return [*found, *self.publisher.problems(), *self.live.problems()]
+
+    def numbers(self) -> Dict[str, float]:
+        """Gauges for Prometheus."""
+        states = self.scanner.states()
+        return {
+            "jobs": float(sum(state.jobs for state in states)),
+            "histories_to_read": float(sum(state.waiting for state in states)),
+            "running_jobs": float(len(self.live.jobs())),
+        }
+
+
+def assemble(
+    settings: Settings,
+    make_endings: Optional[MakeEndings] = None,
+    log: Callable[[str], None] = lambda text: print(text, file=sys.stderr),  # noqa: T201
+) -> Portal:
+    """Start everything; raises OSError where the index cannot be kept."""
+    locations = {location.name: location for location in settings.locations}
+    with contextlib.ExitStack() as stack:
+        index = Index(settings.index_folder, settings.public)
+        stack.callback(index.close)
+        publisher = JhistPublisher(settings.locations, log)
+        stack.callback(publisher.close)
+        scanner = Scanner(settings.locations, index, log, publisher.on_ended)
+        stack.callback(scanner.close)
+        pool = SchedulerPool(settings.schedulers, is_for_many=settings.is_for_many)
+        stack.callback(pool.close)
+        live = LiveJobs(pool)
+        stack.callback(live.close)
+
+        def open_folder(row: JobRow) -> JobFolder:
+            location = locations.get(row.location)
+            if location is None:
+                raise LookupError(f"the portal reads no location {row.location} any more")
+            folder = open_job(location, row.app_id)
+            if folder.owner != row.owner:  # another user's, since the index was made
+                folder.close()
+                raise LookupError(f"the files of {row.app_id} are {row.owner}'s no longer")
+            return folder
+
+        sources = Sources(pool, live, open_folder)
+        stack.callback(sources.close)
+        portal: List[Portal] = []
+        endings = make_endings(pool, live) if make_endings else None
+        app = create_app(
+            settings,
+            AllJobs(index, live),
+            sources.open,
+            endings=endings,
+            find_problems=lambda: portal[0].problems(),
+            log=log,
+        )
+        scanner.start()
+        live.start()
+        closing = stack.pop_all()
+    portal.append(Portal(app, scanner, publisher, live, closing.close))
+    return portal[0]
