@@ -7,6 +7,7 @@ each page allows no other, and a text of a job that got through the escaping wou
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 from pathlib import Path
@@ -26,11 +27,12 @@ from urllib.parse import quote, urlencode
 
 import jinja2
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from tony_core.portal import formats
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import JobSource
+from tony_core.portal.page_cache import PageCache
 from tony_core.portal.query import write_query
 from tony_core.portal.settings import Settings
 from tony_core.portal.viewer import Viewer
@@ -149,6 +151,7 @@ class Site:
         self.open_source = open_source
         self.endings = endings
         self.tabs = tabs
+        self.cache = PageCache()
         self.find_problems = find_problems  # of locations and schedulers
         self.assets: Dict[str, bytes] = {}
         self.asset_names: Dict[str, str] = {}
@@ -245,9 +248,19 @@ def duration_of(row: JobRow, now: float) -> Optional[float]:
     return max(0.0, now - begin)
 
 
+def encode(data: Any) -> bytes:
+    """Data as JSON."""
+    return json.dumps(data, separators=(",", ":"), default=str).encode()
+
+
 def json_answer(data: Any, status: int = 200) -> Response:
     """Data for programs."""
-    return JSONResponse(data, status, headers=HEADERS)
+    return json_bytes(encode(data), status)
+
+
+def json_bytes(data: bytes, status: int = 200) -> Response:
+    """JSON that is encoded already."""
+    return Response(data, status, headers=HEADERS, media_type="application/json")
 
 
 def wants_json(request: Request) -> bool:
