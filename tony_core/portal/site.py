@@ -77,6 +77,11 @@ class JobIndex(Protocol):
     def rows(self, app_id: str, viewer: Viewer) -> Sequence[JobRow]:
         """The jobs of an id."""
 
+    def runs(
+        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+    ) -> Sequence[JobRow]:
+        """The newest jobs of a pipeline or tag, the oldest of them first."""
+
     def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
         """The sums of figures by ``user``, ``queue``..."""
 

@@ -16,6 +16,7 @@ from tony_core.charts import MEASURED, draw_charts
 from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import timeline
+from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, JobSource
 from tony_core.portal.site import Problem, Site, safe_links
@@ -63,7 +64,8 @@ class Course(NamedTuple):
     """How it went: what is made from story and metrics."""
 
     story: Tuple[Line, ...]
-    timeline: Mapping[str, Any]
+    timeline: Mapping[str, Any]  # as api/timeline answers
+    drawing: Drawing  # the same, drawn
     charts: str  # all of them
     own_charts: str  # some, without what is measured of the machine
     problems: Tuple[str, ...]
@@ -117,10 +119,11 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
         tasks = [{"task": task.task} for task in job.view.tasks]
         url = site.job_url(request, job.row, "api/metrics")
         own = {"task": _reported(record.metrics.get("task"))}
-        now = time.time() if job.source.is_running else None
+        line = timeline(record, time.time() if job.source.is_running else None)
         return Course(
             read_story(record),
-            timeline(record, now).to_json(),
+            line.to_json(),
+            draw(line),
             draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url),
             draw_charts(tasks, own, CHARTS_SHOWN, url),
             record.problems,
@@ -161,7 +164,7 @@ def show_overview(site: Site, request: Request) -> Response:
         lines=len(course.story),
         charts=Markup(course.own_charts),  # noqa: S704 - draw_charts escapes
         result=_pretty(job.view.result),
-        timeline=course.timeline,
+        drawing=course.drawing,
     )
 
 
