@@ -117,12 +117,14 @@ function two(n) { return (n < 10 ? '0' : '') + n; }
 function clock(at) {
   return two(at.getHours()) + ':' + two(at.getMinutes()) + ':' + two(at.getSeconds());
 }
+function day(at) {
+  return at.getFullYear() + '-' + two(at.getMonth() + 1) + '-' + two(at.getDate());
+}
 function localise(root) {
   each('time[datetime]', function (item) {
     var at = new Date(item.getAttribute('datetime'));
     if (isNaN(at)) return;
-    var day = at.getFullYear() + '-' + two(at.getMonth() + 1) + '-' + two(at.getDate());
-    var text = item.dataset.only === 'clock' ? clock(at) : day + ' ' +
+    var text = item.dataset.only === 'clock' ? clock(at) : day(at) + ' ' +
       (item.dataset.only === 'minute' ? clock(at).slice(0, 5) : clock(at));
     if (item.textContent !== text) item.textContent = text;
   }, root);
@@ -158,6 +160,7 @@ function length(s) {
 function across(svg, x) {
   if (svg.dataset.across === 'step') return 'step ' + Math.round(x);
   if (svg.dataset.across === 'seconds') return length(x);
+  if (svg.dataset.across === 'day') return day(new Date(x * 1000));
   return clock(new Date(x * 1000));
 }
 function view(svg) {
