@@ -83,7 +83,7 @@ class FakeSource:
         self.entries: Tuple[ConfigEntry, ...] = ()
         self.more: Dict[str, str] = {}
 
-    def record(self) -> JobHistory:
+    def record(self, events: bool = True, metrics: bool = True) -> JobHistory:
         return self.held
 
     def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:

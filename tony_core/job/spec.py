@@ -203,6 +203,7 @@ class History(NamedTuple):
     location: Optional[str] = None
     retention_s: float = 30 * 24 * 3600.0
     portal_url: Optional[str] = None
+    retention_mb: Optional[int] = None  # None: any size
 
 
 class Runtime(NamedTuple):
