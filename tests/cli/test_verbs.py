@@ -731,10 +731,10 @@ def test_text_of_others_cannot_drive_the_terminal(tony: Tony, scripted: Scripted
 
 
 def test_every_schema_of_the_page_is_used_here() -> None:
-    others = ("test_submit.py", "test_doctor.py")
+    others = ("test_submit.py", "test_doctor.py", "test_history_files.py", "test_compare.py")
     text = "".join(Path(__file__).with_name(name).read_text() for name in others)
     text += Path(__file__).read_text()
-    parts = {"job", "state", "root_cause", "task", "event"}
+    parts = {"job", "state", "root_cause", "task", "event", "compare-row"}
     unused = [name for name in documented() if name not in parts and f'"{name}"' not in text]
     assert unused == []
 

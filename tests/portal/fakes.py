@@ -13,6 +13,7 @@ from tony_core.portal.app import create_app
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
 from tony_core.portal.settings import HistoryLocation, Settings
+from tony_core.portal.site import TensorBoardOpener
 from tony_core.portal.viewer import Viewer, may_view
 
 NASTY = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;{{7*7}}"
@@ -50,8 +51,21 @@ class FakeIndex:
         readable = [row for row in self.held if may_view(viewer, frozenset(row.readers))]
         return [row for row in readable if row.app_id == app_id]
 
+    def runs(
+        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+    ) -> Sequence[JobRow]:
+        found = [
+            row
+            for row in self.held
+            if may_view(viewer, frozenset(row.readers))
+            and pipeline in ("", row.pipeline)
+            and (not tag or tag in row.tags)
+            and row.submitted >= since
+        ]
+        return sorted(found, key=lambda row: row.submitted)
+
     def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
-        if by not in ("user", "queue"):
+        if by not in ("user", "queue", "pipeline"):
             raise ValueError(f"by: unknown {by!r}")
         return self.sums
 
@@ -70,7 +84,7 @@ class FakeSource:
         self.entries: Tuple[ConfigEntry, ...] = ()
         self.more: Dict[str, str] = {}
 
-    def record(self) -> JobHistory:
+    def record(self, events: bool = True, metrics: bool = True) -> JobHistory:
         return self.held
 
     def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
@@ -132,6 +146,7 @@ class FakePortal:
         *sources: FakeSource,
         viewer: Optional[Viewer] = ANN,
         locations: Tuple[str, ...] = ("here",),
+        tensorboards: Optional[TensorBoardOpener] = None,
     ) -> None:
         self.sources = {(each.row.location, each.row.app_id): each for each in sources}
         self.index = FakeIndex(*(each.row for each in sources))
@@ -143,6 +158,7 @@ class FakePortal:
             self.index,
             lambda row, viewer: self.sources[row.location, row.app_id],
             endings=self.endings,
+            tensorboards=tensorboards,
             middleware=[Middleware(_Login, viewer=viewer)],
             log=self.log.append,
         )
