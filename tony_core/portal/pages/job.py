@@ -37,7 +37,7 @@ TASKS_OF_A_PAGE = 200
 CHARTS_SHOWN = 4  # on the overview
 CHARTS_OF_A_PAGE = 60
 LINES_SHOWN = 60  # of the story, on the overview
-LINES_OF_A_PAGE = 2000
+LINES_OF_A_PAGE = 500
 _ORDER = {"failed": 0, "lost": 1, "killed": 2, "running": 3}
 _WEIGHTS = ("info", "warning", "decision", "error")
 
@@ -132,8 +132,7 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
         )
 
     def size_of(made: Course) -> int:
-        spans = 100 * len(made.timeline["bars"])
-        return 400 * (len(made.story) + spans) + len(made.own_charts)
+        return 300 * (len(made.story) + 8 * len(made.timeline["bars"])) + len(made.own_charts)
 
     with reading():
         return site.cache.get(job.row, "course", make, size_of)
