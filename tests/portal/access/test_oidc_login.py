@@ -298,9 +298,7 @@ class TestProviders:
             answer = portal.ask("/login")
             assert answer.status == 502
 
-    def test_a_claim_at_the_userinfo_endpoint_alone(
-        self, provider: str, tmp_path: Path, log: Path
-    ) -> None:
+    def test_another_claim_than_the_usual(self, provider: str, tmp_path: Path, log: Path) -> None:
         claim = {"oidc_user_claim": "sub", "oidc_groups_claim": "roles"}
         with portal_of(provider, tmp_path, log, **claim) as portal:
             browser = Browser(portal)
