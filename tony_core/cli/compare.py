@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from tony_core.cli.history import open_history
 from tony_core.cli.options import add_places
@@ -21,6 +21,7 @@ from tony_core.history.compare import (
     Row,
     compare,
 )
+from tony_core.history.figures import name_figure
 
 TIME = "time"  # what a user types for BY_SECONDS
 _SHOWN = 60  # characters of a value
@@ -112,18 +113,26 @@ def show(found: Comparison) -> None:
     _section("TIME", marks, found.phases, _seconds)
     if not all(job["lost_known"] for job in found.jobs):
         note("what restarts lost is not known of all: no steps or checkpoints were reported")
-    _section("COST", marks, [row for row in found.costs if row.name != "lost_s"], _cost)
+    costs = [row for row in found.costs if row.name != "lost_s"]  # TIME has it
+    _section("COST", marks, costs, _cost, name_figure)
     _section("RESULT", marks, found.results, _value)
     _metrics(marks, found.metrics)
 
 
-def _section(title: str, marks: Sequence[str], rows: Sequence[Row], text: Any) -> None:
-    if rows:
-        line()
-        table(
-            (title, *marks),
-            [(row.name, *(text(value, row.name) for value in row.values)) for row in rows],
-        )
+def _section(
+    title: str,
+    marks: Sequence[str],
+    rows: Sequence[Row],
+    text: Callable[[Any, str], str],
+    name: Callable[[str], str] = str,
+) -> None:
+    if not rows:
+        return
+    line()
+    table(
+        (title, *marks),
+        [(name(row.name), *(text(value, row.name) for value in row.values)) for row in rows],
+    )
 
 
 def _metrics(marks: Sequence[str], found: Sequence[MetricRow]) -> None:

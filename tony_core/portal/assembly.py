@@ -24,6 +24,8 @@ from tony_core.portal.schedulers import SchedulerPool
 from tony_core.portal.settings import Settings
 from tony_core.portal.site import Endings
 from tony_core.portal.sources import Sources
+from tony_core.portal.tensorboard import TensorBoards
+from tony_core.portal.tensorboard_relay import TensorBoardRelay
 from tony_core.portal.viewer import Viewer
 
 MakeEndings = Callable[[SchedulerPool, LiveJobs], Endings]
@@ -127,6 +129,8 @@ def assemble(
 
         sources = Sources(pool, live, open_folder)
         stack.callback(sources.close)
+        problems: List[str] = []
+        relay = _open_relay(settings, sources, stack, problems)
         portal: List[Portal] = []
         endings = make_endings(pool, live) if make_endings else None
         app = create_app(
@@ -134,7 +138,8 @@ def assemble(
             AllJobs(index, live),
             sources.open,
             endings=endings,
-            find_problems=lambda: portal[0].problems(),
+            find_problems=lambda: [*portal[0].problems(), *problems],
+            tensorboards=relay,
             log=log,
         )
         scanner.start()
@@ -142,3 +147,26 @@ def assemble(
         closing = stack.pop_all()
     portal.append(Portal(app, scanner, publisher, live, closing.close))
     return portal[0]
+
+
+def _open_relay(
+    settings: Settings, sources: Sources, stack: contextlib.ExitStack, problems: List[str]
+) -> Optional[TensorBoardRelay]:
+    """The way to TensorBoards; None, and a problem, where its port cannot be had."""
+    tensorboards = TensorBoards(
+        sources, idle_s=settings.tensorboard_idle_s, python=settings.tensorboard_python
+    )
+    stack.callback(tensorboards.close)
+    try:
+        relay = TensorBoardRelay(
+            tensorboards, settings.bind, settings.tensorboard_port, settings.tensorboard_url
+        )
+    except OSError as error:
+        problems.append(
+            f"The portal cannot listen at {settings.bind}, port {settings.tensorboard_port}, so it"
+            f" starts no TensorBoard: {(error.strerror or str(error)).lower()}"
+        )
+        return None
+    stack.callback(relay.close)
+    relay.start()
+    return relay

@@ -55,7 +55,9 @@ def axe() -> str:
 
 PAGES = ["/", f"/jobs?q={'x' * 5}", "/users", "/queues", JOB, FAILED, f"{FAILED}tasks",
          f"{FAILED}metrics", f"{FAILED}story", f"{FAILED}config", f"{JOB}end", "/jobs/none/",
-         f"{FAILED}log/worker:1/stderr", f"{FAILED}log/worker:1/stderr?q=line+77"]  # fmt: skip
+         f"{FAILED}log/worker:1/stderr", f"{FAILED}log/worker:1/stderr?q=line+77",
+         "/trends", "/trends?tag=team:vision&since=all", "/compare",
+         "/compare?job=application_1_0001&job=application_1_0002"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1400, False), (360, True)], ids=["wide", "phone"])

@@ -146,7 +146,7 @@ def test_the_run_that_changed_is_named_with_what_changed_in_its_configuration() 
         assert answer.status_code == 200
         card = answer.text.partition("<h2>What changed</h2>")[2].partition("<h2>Run by run")[0]
         assert Page(card).links == ["/jobs/application_1_0020/"]
-        assert "<b>Duration</b>: from " in card and "20 runs before and 10" in card
+        assert "<b>duration</b>: from " in card and "20 runs before and 10" in card
         assert "--batch 64" in card and "--batch 128" in card
         assert "tony.application.tags" not in card, "it differs in every run"
         data = client.get(f"/api/trends?pipeline={DAG}").json()

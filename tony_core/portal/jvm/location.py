@@ -59,7 +59,7 @@ class JvmFolder(JobFolder):
         name = newest(self._names(listed)[0], self.app_id)
         return fingerprint_of(listed)._replace(is_history=name is not None)
 
-    def record(self, events: bool = True) -> JobHistory:
+    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
         names, others = self._names(self._files.list(self.location))
         name = newest(names, self.app_id)
         if name is None:

@@ -19,20 +19,13 @@ from tony_core.history.compare import (
     Comparison,
     compare,
 )
+from tony_core.history.figures import name_figure
 from tony_core.history.story_lines import PHASES
 from tony_core.portal.bars import Strip, draw_sums
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.site import Problem, Site, json_answer
 
 COLOURS = 8  # of lines, in the style
-NAMES = {
-    "duration_s": "Duration", "waiting_s": "Waited", "lost_s": "Lost by restarts",
-    "sessions": "Sessions", "restarts": "Restarts", "tasks": "Tasks",
-    "gpu_hours": "GPU hours", "gpu_hours_used": "… used", "gpu_hours_wasted": "… wasted",
-    "memory_gb_hours": "Memory GB h", "memory_gb_hours_used": "… used",
-    "memory_gb_hours_wasted": "… wasted", "vcore_hours": "Core hours",
-    "vcore_hours_used": "… used", "vcore_hours_wasted": "… wasted",
-}  # fmt: skip
 
 
 class Column(NamedTuple):
@@ -88,7 +81,7 @@ def show_comparison(site: Site, request: Request) -> Response:
         "compare.html",
         columns=columns,
         found=found,
-        names=NAMES,
+        names=name_figure,
         words=PHASES,
         problems=problems,
         charts=_charts(columns, found),

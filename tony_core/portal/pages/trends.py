@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tony_core.charts import draw_chart
+from tony_core.history.figures import name_figure
 from tony_core.history.trends import (
     NEIGHBOURS,
     Run,
@@ -25,7 +26,7 @@ from tony_core.history.trends import (
 )
 from tony_core.portal.formats import show_number, show_span
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.pages.compare import NAMES, read_config
+from tony_core.portal.pages.compare import read_config
 from tony_core.portal.query import BadQuery, read_moment
 from tony_core.portal.site import Problem, Site, json_answer
 
@@ -34,6 +35,7 @@ DEFAULT = "90d"
 EXPLAINED = 5  # of the runs that changed something, the newest: their configurations are read
 LISTED = 100  # runs in the table
 PIPELINES = 500
+UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
 class Change(NamedTuple):
@@ -81,7 +83,7 @@ def show_trends(site: Site, request: Request) -> Response:
         found=found,
         rows=list(enumerate(rows))[: -LISTED - 1 : -1],
         runs=len(rows),
-        names=name_of,
+        names=name_figure,
         changes=changes,
         changed={change.row.app_id: number for number, change in enumerate(changes, 1)},
         charts=_charts(found),
@@ -109,12 +111,6 @@ def trends_json(site: Site, request: Request) -> Mapping[str, Any]:
         for change in _changes(site, request, rows, found)
     ]
     return {"pipeline": asked.pipeline, "tag": asked.tag, **found.to_json(), "changes": changes}
-
-
-def name_of(figure: str) -> str:
-    """A figure's name for people: ``loss`` of ``metric.loss``."""
-    known = NAMES.get(figure)
-    return known or figure.partition(".")[2] or figure
 
 
 def show_value(figure: str, value: Optional[float]) -> str:
@@ -197,16 +193,26 @@ def _charts(found: Trends) -> Markup:
     """A chart for each measure, with what is typical between the shifts as a second line."""
     charts = []
     for trend in found.trends:
-        points = [(found.runs[at].submitted, value) for at, value in trend.values]
-        if len(points) < 2:
+        if len(trend.values) < 2:
             continue
-        lines = [(0, "runs", points)]
+        unit, size = _unit(trend)
+        when = [run.submitted for run in found.runs]
+        lines = [(0, "runs", [(when[at], value / size) for at, value in trend.values])]
         if trend.shifts:
             level = [
-                (found.runs[at].submitted, value)
+                (when[at], value / size)
                 for begin, end, value in trend.levels()
                 for at in (begin, end)
             ]
             lines.append((1, "typical", level))
-        charts.append(draw_chart(name_of(trend.name), lines))
+        name = name_figure(trend.name)
+        charts.append(draw_chart(f"{name}, {unit}" if unit else name, lines, "day"))
     return Markup("".join(charts))  # noqa: S704 - escaped by draw_chart
+
+
+def _unit(trend: Trend) -> Tuple[str, float]:
+    """The unit in which a duration is drawn, and its seconds."""
+    if not trend.name.endswith("_s"):
+        return "", 1.0
+    largest = max(value for _, value in trend.values)
+    return next((name, size) for name, size in UNITS if largest >= 2 * size or size == 1.0)
