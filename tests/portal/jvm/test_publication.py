@@ -177,16 +177,14 @@ def test_the_portal_writes_them_and_reads_the_jvms_folders(
     portal = assemble(settings, log=log.append)
     try:
         end = time.monotonic() + WAIT_S
-        while True:
-            with closing(Index(settings.index_folder)) as index:
-                rows = index.page(Query(), Viewer("admin", is_admin=True)).rows
-            if len(rows) == 2:
-                break
-            assert time.monotonic() < end, (rows, log)
-            time.sleep(0.1)
+        while portal.numbers()["jobs"] < 2:
+            assert time.monotonic() < end, (portal.problems(), log)
+            time.sleep(0.05)
         assert portal.problems() == []
     finally:
         portal.close()
+    with closing(Index(settings.index_folder)) as index:
+        rows = index.page(Query(), Viewer("admin", is_admin=True)).rows
     assert {(row.location, row.app_id, row.state) for row in rows} == {
         ("main", app(1), "SUCCEEDED"), ("old", app(1), "SUCCEEDED"),
     }  # fmt: skip
