@@ -134,6 +134,7 @@ THIRD_PARTY = {
     "tony_core.portal": {
         *("authlib", "fastavro", "httpx", "itsdangerous", "jinja2", "markupsafe"),
         *("prometheus_client", "starlette", "uvicorn"),
+        *("tensorboard", "werkzeug"),  # by a process of its own
     },
     "tony_azkaban": {"requests"},
     # tony: what the function of a @task.tony runs beside, as any program does. hdfs, requests: of

@@ -13,6 +13,7 @@ from tony_core.portal.app import create_app
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
 from tony_core.portal.settings import HistoryLocation, Settings
+from tony_core.portal.site import TensorBoardOpener
 from tony_core.portal.viewer import Viewer, may_view
 
 NASTY = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;{{7*7}}"
@@ -145,6 +146,7 @@ class FakePortal:
         *sources: FakeSource,
         viewer: Optional[Viewer] = ANN,
         locations: Tuple[str, ...] = ("here",),
+        tensorboards: Optional[TensorBoardOpener] = None,
     ) -> None:
         self.sources = {(each.row.location, each.row.app_id): each for each in sources}
         self.index = FakeIndex(*(each.row for each in sources))
@@ -156,6 +158,7 @@ class FakePortal:
             self.index,
             lambda row, viewer: self.sources[row.location, row.app_id],
             endings=self.endings,
+            tensorboards=tensorboards,
             middleware=[Middleware(_Login, viewer=viewer)],
             log=self.log.append,
         )

@@ -35,7 +35,7 @@ class Folder:
         self.owner = owner
         self._root, self._app_id = root, app_id
 
-    def record(self, events: bool = True) -> JobHistory:
+    def record(self, events: bool = True, metrics: bool | None = None) -> JobHistory:
         return read_job(self._root, self._app_id, events)
 
     def config(self) -> Optional[bytes]:
@@ -131,9 +131,9 @@ def read_whole(job: PortalJob, task: str, name: str, part: int = 1 << 20) -> byt
 def look_when_ended(portal: RealPortal, app_id: str, owner: str, state: str) -> None:
     """From history, with logs by ranges."""
     until(lambda: not portal.job(app_id, owner).is_running, "it is not listed any more")
-    job = portal.job(app_id, owner)
-    record = until(lambda: _ended(job), "its end in history")
+    record = until(lambda: _ended(portal.job(app_id, owner)), "its end in history")
     assert record.job["state"] == state
+    job = portal.job(app_id, owner)
     # YARN moves logs when the application has ended: until then a node has them.
     whole = until(lambda: _complete(job), "its log", 120.0)
     assert whole == b"first line\n" + b"x" * 1500000 + b"\nlast line\n"
@@ -145,16 +145,14 @@ def look_when_ended(portal: RealPortal, app_id: str, owner: str, state: str) -> 
 
 def _ended(job: PortalJob) -> Optional[JobHistory]:
     record = job.record()
-    return record if record.job["finished"] else None
+    return record if record.tasks and record.job["finished"] and not record.problems else None
 
 
 def _complete(job: PortalJob) -> Optional[bytes]:
     try:
         found = read_whole(job, "worker:0", "stdout")
-    except LogProblem as error:
-        print("not yet:", error)
+    except LogProblem:
         return None
-    print("so far:", len(found), found[-20:])
     return found if found.endswith(b"last line\n") else None
 
 

@@ -114,7 +114,8 @@ def _export_jhist(
     args: argparse.Namespace, record: JobHistory, view: JobView, config: Optional[bytes]
 ) -> int:
     from tony_core.portal.jvm.avro import MissingLibrary
-    from tony_core.portal.jvm.publication import UnusableRoot, check_root, write_folder
+    from tony_core.portal.jvm.names import UnusableRoot, check_root
+    from tony_core.portal.jvm.publication import write_folder
     from tony_core.portal.jvm.writing import NotEnded, jvm_files
 
     target = args.output or "."

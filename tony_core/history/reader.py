@@ -96,31 +96,37 @@ def read_job(root: str, app_id: str, events: bool = True) -> JobHistory:
 
 
 def read_folder(
-    folder: str, app_id: str, events: bool = True, files: Optional[FileSystem] = None
+    folder: str,
+    app_id: str,
+    events: bool = True,
+    files: Optional[FileSystem] = None,
+    metrics: Optional[bool] = None,
 ) -> JobHistory:
     """Everything known of one job, from its own history folder.
 
+    ``metrics``: whether their series are wanted; unless it says otherwise, with the events.
     ``files`` reads it in place of the folder's own file system, by rules of its own.
     """
     files = files or filesystem(folder)
     summary, latest, problems = _read_state(files, folder)
     job = summary.get("job") or {}
     story: List[Mapping[str, Any]] = []
-    metrics: Mapping[str, Any] = summary.get("metrics") or {}
+    series: Mapping[str, Any] = summary.get("metrics") or {}
+    grows = not job.get("finished")
     if events:
-        grows = not job.get("finished")
         story, more = read_events(folder, files, grows)
         problems += more
+    if events if metrics is None else metrics:
         found, more = _read_metrics(files, folder, latest, grows)
         problems += more
-        metrics = found or metrics
+        series = found or series
     if not summary and not story and not files.exists(folder):
         raise NoHistory(f"no history of {app_id} below {folder.rpartition('/')[0]}")
     return JobHistory(
         app_id=app_id,
         job=job,
         tasks=tuple(summary.get("tasks") or ()),
-        metrics=metrics,
+        metrics=series,
         events=tuple(story),
         problems=tuple(problems),
     )

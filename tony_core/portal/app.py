@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from tony_core.portal import api
-from tony_core.portal.pages import compare, end, job, jobs, logs, trends, usage
+from tony_core.portal.pages import compare, end, job, jobs, logs, tensorboard, trends, usage
 from tony_core.portal.settings import Settings
 from tony_core.portal.site import (
     HEADERS,
@@ -24,6 +24,7 @@ from tony_core.portal.site import (
     Site,
     SourceOpener,
     Tab,
+    TensorBoardOpener,
     json_answer,
     wants_json,
 )
@@ -51,6 +52,7 @@ def create_app(
     middleware: Sequence[Middleware] = (),
     routes: Sequence[BaseRoute] = (),
     find_problems: Callable[[], Sequence[str]] = tuple,
+    tensorboards: Optional[TensorBoardOpener] = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> Starlette:
     """The application, to stand behind what sets ``request.state.viewer`` and ``csrf`` and checks
@@ -58,7 +60,7 @@ def create_app(
 
     ``find_problems``: sentences on what cannot be read now; ``log`` takes tracebacks.
     """
-    site = Site(settings, index, open_source, endings, TABS, find_problems)
+    site = Site(settings, index, open_source, endings, TABS, find_problems, tensorboards)
 
     def refuse(request: Request, status: int, title: str, text: str) -> Response:
         if wants_json(request):
@@ -103,7 +105,7 @@ def create_app(
 
 def _pages(site: Site) -> List[BaseRoute]:
     found: List[BaseRoute] = []
-    for part in (jobs, usage, compare, trends, api, logs, end, job):
+    for part in (jobs, usage, compare, trends, api, logs, end, tensorboard, job):
         found += part.routes(site)
     return found
 

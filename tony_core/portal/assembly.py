@@ -17,12 +17,15 @@ from tony_core.portal.index.index import Index
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.index.scanner import Scanner
 from tony_core.portal.job_folders import JobFolder
+from tony_core.portal.jvm.publication import JhistPublisher
 from tony_core.portal.live_jobs import LiveJobs
 from tony_core.portal.locations import open_job
 from tony_core.portal.schedulers import SchedulerPool
 from tony_core.portal.settings import Settings
 from tony_core.portal.site import Endings
 from tony_core.portal.sources import Sources
+from tony_core.portal.tensorboard import TensorBoards
+from tony_core.portal.tensorboard_relay import TensorBoardRelay
 from tony_core.portal.viewer import Viewer
 
 MakeEndings = Callable[[SchedulerPool, LiveJobs], Endings]
@@ -72,6 +75,7 @@ class Portal(NamedTuple):
 
     app: Starlette
     scanner: Scanner
+    publisher: JhistPublisher
     live: LiveJobs
     close: Callable[[], None]
 
@@ -82,7 +86,7 @@ class Portal(NamedTuple):
             for state in self.scanner.states()
             if state.problem
         ]
-        return [*found, *self.live.problems()]
+        return [*found, *self.publisher.problems(), *self.live.problems()]
 
     def numbers(self) -> Dict[str, float]:
         """Gauges for Prometheus."""
@@ -104,7 +108,9 @@ def assemble(
     with contextlib.ExitStack() as stack:
         index = Index(settings.index_folder, settings.public)
         stack.callback(index.close)
-        scanner = Scanner(settings.locations, index, log)
+        publisher = JhistPublisher(settings.locations, log)
+        stack.callback(publisher.close)
+        scanner = Scanner(settings.locations, index, log, publisher.on_ended)
         stack.callback(scanner.close)
         pool = SchedulerPool(settings.schedulers, is_for_many=settings.is_for_many)
         stack.callback(pool.close)
@@ -123,6 +129,8 @@ def assemble(
 
         sources = Sources(pool, live, open_folder)
         stack.callback(sources.close)
+        problems: List[str] = []
+        relay = _open_relay(settings, sources, stack, problems)
         portal: List[Portal] = []
         endings = make_endings(pool, live) if make_endings else None
         app = create_app(
@@ -130,11 +138,35 @@ def assemble(
             AllJobs(index, live),
             sources.open,
             endings=endings,
-            find_problems=lambda: portal[0].problems(),
+            find_problems=lambda: [*portal[0].problems(), *problems],
+            tensorboards=relay,
             log=log,
         )
         scanner.start()
         live.start()
         closing = stack.pop_all()
-    portal.append(Portal(app, scanner, live, closing.close))
+    portal.append(Portal(app, scanner, publisher, live, closing.close))
     return portal[0]
+
+
+def _open_relay(
+    settings: Settings, sources: Sources, stack: contextlib.ExitStack, problems: List[str]
+) -> Optional[TensorBoardRelay]:
+    """The way to TensorBoards; None, and a problem, where its port cannot be had."""
+    tensorboards = TensorBoards(
+        sources, idle_s=settings.tensorboard_idle_s, python=settings.tensorboard_python
+    )
+    stack.callback(tensorboards.close)
+    try:
+        relay = TensorBoardRelay(
+            tensorboards, settings.bind, settings.tensorboard_port, settings.tensorboard_url
+        )
+    except OSError as error:
+        problems.append(
+            f"The portal cannot listen at {settings.bind}, port {settings.tensorboard_port}, so it"
+            f" starts no TensorBoard: {(error.strerror or str(error)).lower()}"
+        )
+        return None
+    stack.callback(relay.close)
+    relay.start()
+    return relay

@@ -20,7 +20,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (
+    Callable,
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Set,
+    Tuple,
+)
 
 from tony_core.client.page_reader import PollInterval
 from tony_core.durations import describe_duration
@@ -92,6 +103,7 @@ class LiveJobs:
         self._wanted: Dict[str, OrderedDict[Tuple[str, str], None]] = {
             name: OrderedDict() for name in pool.names
         }
+        self._indexed: Set[Tuple[str, str]] = set()  # running jobs that have a history
         self._closed = False
         self._threads = [
             threading.Thread(target=self._run, args=(name,), name=f"jobs of {name}", daemon=True)
@@ -179,9 +191,14 @@ class LiveJobs:
             return []
         found = []
         for job in self.jobs():
+            key = (job.status.app_id, job.owner)
+            if key in self._indexed:
+                continue
+            if is_indexed(*key):
+                self._indexed.add(key)  # and stays so while it runs
+                continue
             row = job.row()
-            allowed = may_view(viewer, frozenset(row.readers))
-            if allowed and matches(row, query) and not is_indexed(row.app_id, row.owner):
+            if may_view(viewer, frozenset(row.readers)) and matches(row, query):
                 found.append(row)
         return found
 
@@ -219,6 +236,7 @@ class LiveJobs:
             self._listings[name] = _Listing(jobs, self._clock(), "", len(owned) - len(jobs))
             gone = [job for app_id, job in before.items() if app_id not in jobs]
         for job in gone:
+            self._indexed.discard((job.status.app_id, job.owner))
             self._want(job.status.app_id, job.owner, name)
 
     def _want(self, app_id: str, owner: str, only: str = "") -> None:

@@ -30,6 +30,7 @@ FIRST_S = 1.0  # for the job; who does not answer by then is shown from history
 REST_S = 4.0  # for its tasks and story
 METRICS_S = 4.0
 FRESH_S = 1.0
+METRICS_FRESH_S = 5.0  # they are large, and a point is added every few seconds
 FAILED_S = 3.0  # until a page that did not answer is asked again
 MOST_BYTES = 16 << 20
 MOST_EVENTS = 20_000
@@ -61,6 +62,8 @@ class LivePage:
         self._failed_at = 0.0
         self._newest = 0
         self._late: List[_Request] = []
+        self._metrics: Optional[Mapping[str, Any]] = None
+        self._metrics_at = 0.0
 
     def read(self) -> PageRead:
         """The job, its tasks and story, at most :data:`FRESH_S` old; raises PageError."""
@@ -78,10 +81,14 @@ class LivePage:
             self._lock.release()
 
     def metrics(self) -> Mapping[str, Any]:
-        """The job's metrics: read each time, for they are large; raises PageError."""
+        """The job's metrics, at most :data:`METRICS_FRESH_S` old; raises PageError."""
         self._enter(METRICS_S)
         try:
-            return self._within(METRICS_S, lambda page: page.metrics())
+            now = time.monotonic()
+            if self._metrics is None or now - self._metrics_at >= METRICS_FRESH_S:
+                self._metrics = self._within(METRICS_S, lambda page: page.metrics())
+                self._metrics_at = time.monotonic()
+            return self._metrics
         finally:
             self._lock.release()
 

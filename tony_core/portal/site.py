@@ -35,6 +35,7 @@ from tony_core.portal.job_source import JobSource
 from tony_core.portal.page_cache import PageCache
 from tony_core.portal.query import write_query
 from tony_core.portal.settings import Settings
+from tony_core.portal.tensorboard import Instance
 from tony_core.portal.viewer import Viewer
 from tony_core.static import SCRIPT, STYLE, read_asset
 from tony_core.version import __version__
@@ -106,6 +107,19 @@ class Endings(Protocol):
         """End it; what happened, as a sentence. Raises an exception that says why not."""
 
 
+class TensorBoardOpener(Protocol):
+    """TensorBoards of ended jobs, each for one viewer (``tony_core.portal.tensorboard``)."""
+
+    def open(self, row: JobRow, viewer: Viewer) -> Instance:
+        """How far the viewer's instance of a job is; starts one where there is none."""
+
+    def look(self, row: JobRow, viewer: Viewer) -> Optional[Instance]:
+        """The same, without starting one."""
+
+    def url_of(self, path: str, host: str) -> str:
+        """An instance's address for a browser that calls the portal's machine ``host``."""
+
+
 class Tab(NamedTuple):
     """A part of the site, as its navigation shows it."""
 
@@ -150,11 +164,13 @@ class Site:
         endings: Optional[Endings] = None,
         tabs: Sequence[Tab] = (),
         find_problems: Callable[[], Sequence[str]] = tuple,
+        tensorboards: Optional[TensorBoardOpener] = None,
     ) -> None:
         self.settings = settings
         self.index = index
         self.open_source = open_source
         self.endings = endings
+        self.tensorboards = tensorboards
         self.tabs = tabs
         self.cache = PageCache()
         self.find_problems = find_problems  # of locations and schedulers

@@ -9,9 +9,10 @@ the :class:`~tony_core.portal.tensorboard_relay.TensorBoardRelay`, below a path 
 token: a viewer who was shown it may use it, and it ends with the process.
 
 ``open`` never blocks: the copy and the start go on in a thread, and the next look says how far they
-are. A board ends when it was not used for the time that the settings name, when the portal ends
+are. An instance ends when it was not used for the time that the settings name, when the portal ends
 (its process ends with its standard input, however the portal died), or to make room for the same
-viewer's next one. Places, bytes and times are limited."""
+viewer's next one. Places, bytes and times are limited.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ from tony_core.schedulers.port import SchedulerError
 from tony_core.unexpected_errors import UnexpectedErrors
 
 KEY = "tony.application.tensorboard-log-dir"
-MOST_BOARDS = 8
+MOST_INSTANCES = 8
 MOST_OF_VIEWER = 2
 COPY_S = 600.0
 START_S = 120.0  # TensorBoard imports for seconds, on a busy machine for many
@@ -58,8 +59,8 @@ _SERVER = str(Path(__file__).with_name("tensorboard_server.py"))
 _MISSING = "No module named 'tensorboard'"
 
 
-class BoardState(str, Enum):
-    """How far a board is."""
+class InstanceState(str, Enum):
+    """How far an instance is."""
 
     COPYING = "copying"
     STARTING = "starting"
@@ -67,21 +68,21 @@ class BoardState(str, Enum):
     FAILED = "failed"
 
 
-class Board(NamedTuple):
-    """A board as its viewer sees it."""
+class Instance(NamedTuple):
+    """An instance as its viewer sees it."""
 
-    state: BoardState
+    state: InstanceState
     message: str = ""  # why there is none, or what it lacks
     path: str = ""  # at the relay
 
 
-class _Board:
-    """A board as the portal keeps it."""
+class _Running:
+    """An instance as the portal keeps it."""
 
     def __init__(self, key: Tuple[str, ...], now: float) -> None:
         self.key = key
         self.token = secrets.token_urlsafe(32)
-        self.state = BoardState.COPYING
+        self.state = InstanceState.COPYING
         self.message = ""
         self.used = now
         self.folder = ""
@@ -92,13 +93,13 @@ class _Board:
     def socket(self) -> str:
         return os.path.join(self.folder, "socket")
 
-    def view(self) -> Board:
-        path = f"/{self.token}/" if self.state is BoardState.READY else ""
-        return Board(self.state, self.message, path)
+    def view(self) -> Instance:
+        path = f"/{self.token}/" if self.state is InstanceState.READY else ""
+        return Instance(self.state, self.message, path)
 
 
 class TensorBoards:
-    """The boards that are open. Any thread may ask."""
+    """The instances that are open. Any thread may ask."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class TensorBoards:
         self._python = python or sys.executable
         self._clock = clock
         self._changed = threading.Condition()
-        self._boards: Dict[Tuple[str, ...], _Board] = {}
+        self._instances: Dict[Tuple[str, ...], _Running] = {}
         self._closed = False
         self._threads: List[threading.Thread] = []
         self.errors = UnexpectedErrors()
@@ -122,80 +123,84 @@ class TensorBoards:
         self._reaper = threading.Thread(target=self._reap, name="tensorboards", daemon=True)
         self._reaper.start()
 
-    def open(self, row: JobRow, viewer: Viewer) -> Board:
-        """The viewer's board of a job that he may see; starts one where there is none."""
+    def open(self, row: JobRow, viewer: Viewer) -> Instance:
+        """The viewer's instance of a job that he may see; starts one where there is none."""
         key = (viewer.name, row.location, row.app_id, row.owner)
-        over: List[_Board] = []
+        over: List[_Running] = []
         try:
             with self._changed:
-                board = self._boards.get(key)
+                instance = self._instances.get(key)
                 now = self._clock()
-                if board is not None and board.state is BoardState.FAILED:
-                    if now - board.used < RETRY_S:
-                        return board.view()
-                    del self._boards[key]
-                    over.append(board)
-                    board = None
-                if board is not None:
-                    board.used = now
-                    return board.view()
+                if instance is not None and instance.state is InstanceState.FAILED:
+                    if now - instance.used < RETRY_S:
+                        return instance.view()
+                    del self._instances[key]
+                    over.append(instance)
+                    instance = None
+                if instance is not None:
+                    instance.used = now
+                    return instance.view()
                 problem = self._make_room(viewer.name, over)
                 if problem:
-                    return Board(BoardState.FAILED, problem)
-                board = self._boards[key] = _Board(key, now)
+                    return Instance(InstanceState.FAILED, problem)
+                instance = self._instances[key] = _Running(key, now)
                 thread = threading.Thread(
-                    target=self._start, args=(board, row, viewer), name="tensorboard", daemon=True
+                    target=self._start,
+                    args=(instance, row, viewer),
+                    name="tensorboard",
+                    daemon=True,
                 )
                 self._threads = [one for one in self._threads if one.is_alive()] + [thread]
                 thread.start()
-                return board.view()
+                return instance.view()
         finally:
             for one in over:
                 self._end(one)
 
-    def look(self, row: JobRow, viewer: Viewer) -> Optional[Board]:
-        """The viewer's board of a job, if there is one; it is not held open by a look."""
+    def look(self, row: JobRow, viewer: Viewer) -> Optional[Instance]:
+        """The viewer's instance of a job, if there is one; it is not held open by a look."""
         with self._changed:
-            board = self._boards.get((viewer.name, row.location, row.app_id, row.owner))
-            return board.view() if board is not None else None
+            instance = self._instances.get((viewer.name, row.location, row.app_id, row.owner))
+            return instance.view() if instance is not None else None
 
     def socket_of(self, token: str) -> str:
-        """The socket of a ready board, which is in use now; empty where there is none."""
+        """The socket of a ready instance, which is in use now; empty where there is none."""
         with self._changed:
-            for board in self._boards.values():
-                if board.state is BoardState.READY and secrets.compare_digest(board.token, token):
-                    board.used = self._clock()
-                    return board.socket
+            for instance in self._instances.values():
+                is_it = secrets.compare_digest(instance.token.encode(), token.encode())
+                if is_it and instance.state is InstanceState.READY:
+                    instance.used = self._clock()
+                    return instance.socket
         return ""
 
     def close(self) -> None:
         """End all."""
         with self._changed:
             self._closed = True
-            boards = list(self._boards.values())
-            self._boards.clear()
+            instances = list(self._instances.values())
+            self._instances.clear()
             self._changed.notify_all()
-        for board in boards:
-            self._end(board)
+        for instance in instances:
+            self._end(instance)
         for thread in (self._reaper, *self._threads):
             thread.join(END_S + 1.0)
 
     # ------------------------------------------------------------------ room
 
-    def _make_room(self, viewer: str, over: List[_Board]) -> str:
-        """Why there is no room; empty where there is, maybe after a board of his has ended."""
+    def _make_room(self, viewer: str, over: List[_Running]) -> str:
+        """Why there is no room; empty where there is, maybe after an instance of his has ended."""
         if self._closed:
             return "the portal is being stopped"
         own = sorted(
-            (board for board in self._boards.values() if board.key[0] == viewer),
-            key=lambda board: board.used,
+            (instance for instance in self._instances.values() if instance.key[0] == viewer),
+            key=lambda instance: instance.used,
         )
         if len(own) >= MOST_OF_VIEWER:
-            del self._boards[own[0].key]
+            del self._instances[own[0].key]
             over.append(own[0])
-        if len(self._boards) >= MOST_BOARDS:
+        if len(self._instances) >= MOST_INSTANCES:
             return (
-                f"{MOST_BOARDS} TensorBoards are open, which is the most: try again when one was"
+                f"{MOST_INSTANCES} TensorBoards are open, which is the most: try again when one was"
                 " not used for a while and has ended"
             )
         return ""
@@ -211,19 +216,19 @@ class TensorBoards:
         """End what was not used for the time; note what ended by itself."""
         now = self._clock()
         with self._changed:
-            for board in self._boards.values():
-                if board.state is BoardState.READY and _has_exited(board):
-                    board.state, board.used = BoardState.FAILED, now
-                    board.message = f"TensorBoard ended by itself: {_last_line(board)}"
-            idle = [board for board in self._boards.values() if now - board.used >= self._idle_s]
-            for board in idle:
-                del self._boards[board.key]
-        for board in idle:
-            self._end(board)
+            for instance in self._instances.values():
+                if instance.state is InstanceState.READY and _has_exited(instance):
+                    instance.state, instance.used = InstanceState.FAILED, now
+                    instance.message = f"TensorBoard ended by itself: {_last_line(instance)}"
+            idle = [one for one in self._instances.values() if now - one.used >= self._idle_s]
+            for instance in idle:
+                del self._instances[instance.key]
+        for instance in idle:
+            self._end(instance)
 
-    def _end(self, board: _Board) -> None:
-        board.is_over = True
-        process = board.process
+    def _end(self, instance: _Running) -> None:
+        instance.is_over = True
+        process = instance.process
         if process is not None:
             with suppress(OSError):
                 assert process.stdin is not None
@@ -234,45 +239,48 @@ class TensorBoards:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        if board.folder:
-            shutil.rmtree(board.folder, ignore_errors=True)
+        if instance.folder:
+            shutil.rmtree(instance.folder, ignore_errors=True)
 
     # ------------------------------------------------------------------ the start
 
-    def _start(self, board: _Board, row: JobRow, viewer: Viewer) -> None:
+    def _start(self, instance: _Running, row: JobRow, viewer: Viewer) -> None:
         try:
-            board.folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
-            copied = self._copy(board, row, viewer)
-            board.state = BoardState.STARTING
-            self._launch(board)
+            instance.folder = tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")
+            copied = self._copy(instance, row, viewer)
+            instance.state = InstanceState.STARTING
+            self._launch(instance)
             if copied.left_out:
-                board.message = f"{copied.left_out} event files are left out: too many or too large"
-            board.state = BoardState.READY
+                instance.message = (
+                    f"{copied.left_out} event files are left out: too many or too large"
+                )
+            instance.state = InstanceState.READY
         except (NoEventFiles, SchedulerError, OSError) as error:
-            self._fail(board, str(error))
+            self._fail(instance, str(error))
         except Exception:
-            self._fail(board, self.errors.record("starting TensorBoard"))
+            self._fail(instance, self.errors.record("starting TensorBoard"))
         finally:
-            if board.is_over:
-                self._end(board)
+            if instance.is_over:
+                self._end(instance)
 
-    def _fail(self, board: _Board, why: str) -> None:
+    def _fail(self, instance: _Running, why: str) -> None:
         with self._changed:
-            board.state, board.message, board.used = BoardState.FAILED, why, self._clock()
-        self._end(board)
+            instance.state, instance.message = InstanceState.FAILED, why
+            instance.used = self._clock()
+        self._end(instance)
 
-    def _copy(self, board: _Board, row: JobRow, viewer: Viewer) -> Copied:
+    def _copy(self, instance: _Running, row: JobRow, viewer: Viewer) -> Copied:
         job = self._sources.open(row, viewer)
         log_dir = next((entry.value for entry in job.config() if entry.key == KEY), "")
         if not log_dir:
             raise NoEventFiles(
                 f"the job names no folder of event files ({KEY} is not in its configuration)"
             )
-        target = os.path.join(board.folder, "events")
+        target = os.path.join(instance.folder, "events")
         os.mkdir(target, 0o700)
 
         def is_wanted() -> bool:
-            return not board.is_over
+            return not instance.is_over
 
         if is_remote(log_dir):
             return self._copy_remote(log_dir, row, viewer, target, is_wanted)
@@ -309,37 +317,37 @@ class TensorBoards:
         except TooLate as error:
             raise NoEventFiles(str(error)) from None
 
-    def _launch(self, board: _Board) -> None:
+    def _launch(self, instance: _Running) -> None:
         """Start the process and wait until it answers; raises NoEventFiles with the reason."""
-        settings = {"log_dir": os.path.join(board.folder, "events"), "socket": board.socket}
-        with open(os.path.join(board.folder, "log"), "wb") as log:
+        settings = {"log_dir": os.path.join(instance.folder, "events"), "socket": instance.socket}
+        with open(os.path.join(instance.folder, "log"), "wb") as log:
             process = subprocess.Popen(
                 [self._python, "-I", _SERVER],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                cwd=board.folder,
-                env=_environment(board.folder),
+                cwd=instance.folder,
+                env=_environment(instance.folder),
                 start_new_session=True,
             )
         with self._changed:
-            board.process = process
+            instance.process = process
         assert process.stdin is not None
         with suppress(BrokenPipeError):
             process.stdin.write(json.dumps(settings).encode() + b"\n")
             process.stdin.flush()
         deadline = time.monotonic() + START_S
-        while not _answers(board.socket):
+        while not _answers(instance.socket):
             if process.poll() is not None:
-                raise NoEventFiles(self._explain_end(board))
-            if board.is_over:
+                raise NoEventFiles(self._explain_end(instance))
+            if instance.is_over:
                 raise NoEventFiles("it is not wanted any more")
             if time.monotonic() >= deadline:
                 raise NoEventFiles(f"TensorBoard does not answer within {START_S:g} s")
             time.sleep(LOOK_S)
 
-    def _explain_end(self, board: _Board) -> str:
-        last = _last_line(board)
+    def _explain_end(self, instance: _Running) -> str:
+        last = _last_line(instance)
         if _MISSING in last:
             return (
                 f"the Python of the portal ({self._python}) has no TensorBoard: have its"
@@ -364,13 +372,13 @@ def _answers(path: str) -> bool:
         return True
 
 
-def _has_exited(board: _Board) -> bool:
-    return board.process is not None and board.process.poll() is not None
+def _has_exited(instance: _Running) -> bool:
+    return instance.process is not None and instance.process.poll() is not None
 
 
-def _last_line(board: _Board) -> str:
+def _last_line(instance: _Running) -> str:
     try:
-        with open(os.path.join(board.folder, "log"), "rb") as log:
+        with open(os.path.join(instance.folder, "log"), "rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
             lines = log.read().decode("utf-8", "replace").strip().splitlines()
     except OSError:

@@ -1,15 +1,16 @@
 """The way to the portal's TensorBoards: another port, and so another origin to a browser.
 
 A TensorBoard shows what a training wrote, so its pages get neither the portal's cookies nor its
-origin. A request is passed on only below the token of a board; which headers go on, either way, is
-a list here, and nothing else does. Nothing is logged: the paths hold the tokens."""
+origin. A request is passed on only below the token of an instance; which headers go on, either way,
+is a list here, and nothing else does. Nothing is logged: the paths hold the tokens.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
 import threading
-from typing import AsyncIterator, Dict, Mapping
+from typing import AsyncIterator, Dict, Mapping, Optional
 
 import httpx
 import uvicorn
@@ -18,7 +19,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tony_core.portal.tensorboard import TensorBoards
+from tony_core.portal.index.rows import JobRow
+from tony_core.portal.tensorboard import Instance, TensorBoards
+from tony_core.portal.viewer import Viewer
 
 SILENT_S = 120.0  # TensorBoard may think about a large log folder
 CONNECT_S = 5.0
@@ -46,9 +49,9 @@ _GONE = (
 class TensorBoardRelay:
     """The server at the other port, on a thread of its own."""
 
-    def __init__(self, boards: TensorBoards, bind: str, port: int, url: str = "") -> None:
+    def __init__(self, instances: TensorBoards, bind: str, port: int, url: str = "") -> None:
         """``url``: as browsers reach it, where a proxy stands before it. Raises OSError."""
-        self._boards = boards
+        self._instances = instances
         self._url = url.rstrip("/")
         self._clients: Dict[str, httpx.AsyncClient] = {}
         family = socket.AF_INET6 if ":" in bind else socket.AF_INET
@@ -96,8 +99,16 @@ class TensorBoardRelay:
             self._thread.join(STOP_S)
         self._listener.close()
 
+    def open(self, row: JobRow, viewer: Viewer) -> Instance:
+        """The viewer's instance of a job; see :meth:`TensorBoards.open`."""
+        return self._instances.open(row, viewer)
+
+    def look(self, row: JobRow, viewer: Viewer) -> Optional[Instance]:
+        """The viewer's instance of a job, if there is one."""
+        return self._instances.look(row, viewer)
+
     def url_of(self, path: str, host: str) -> str:
-        """A board's address for a browser that calls the portal's machine ``host``."""
+        """An instance's address for a browser that calls the portal's machine ``host``."""
         name = f"[{host}]" if ":" in host else host
         return f"{self._url or f'http://{name}:{self.port}'}{path}"
 
@@ -106,14 +117,14 @@ class TensorBoardRelay:
 
     async def _slash(self, request: Request) -> Response:
         token = request.path_params["token"]
-        if not self._boards.socket_of(token):
+        if not self._instances.socket_of(token):
             return PlainTextResponse(_GONE, 404, HEADERS)
         return RedirectResponse(f"/{token}/", 307, HEADERS)
 
     async def _relay(self, request: Request) -> Response:
-        if "service-worker" in request.headers:  # it would outlive this board in the browser
+        if "service-worker" in request.headers:  # it would outlive this instance in the browser
             return PlainTextResponse("TensorBoard has no service workers\n", 403, HEADERS)
-        path = self._boards.socket_of(request.path_params["token"])
+        path = self._instances.socket_of(request.path_params["token"])
         if not path:
             return PlainTextResponse(_GONE, 404, HEADERS)
         body = bytearray()

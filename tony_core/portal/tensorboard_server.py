@@ -45,11 +45,11 @@ def main() -> None:
     limit_itself()
     from tensorboard import default, program
 
-    board = program.TensorBoard(
+    instance = program.TensorBoard(
         plugins=default.get_static_plugins(),
         server_class=lambda app, flags: SocketServer(app, settings["socket"]),
     )
-    board.configure(
+    instance.configure(
         [
             "tensorboard",
             f"--logdir={settings['log_dir']}",
@@ -57,7 +57,7 @@ def main() -> None:
             "--reload_interval=0",  # what has ended grows no more
         ]
     )
-    board.launch()
+    instance.launch()
     sys.stdin.read()
     os._exit(0)
 

@@ -22,7 +22,10 @@ pytestmark = pytest.mark.cluster
 
 
 def test_a_job_from_its_submit_to_its_aggregated_logs(
-    hadoop: GetHadoop, tony_on: Callable[..., Tony], tmp_path: Path
+    hadoop: GetHadoop,
+    tony_on: Callable[..., Tony],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = hadoop("log_aggregation")
     tony = tony_on(cluster)
@@ -33,6 +36,8 @@ def test_a_job_from_its_submit_to_its_aggregated_logs(
         "HADOOP_USER_NAME": cluster.user,
         "HOME": str(tmp_path),
     }
+    for name, value in env.items():  # as which it reads histories on HDFS
+        monkeypatch.setenv(name, value)
     portal = RealPortal("yarn", env, root)
     try:
         running = tony.submit(

@@ -20,6 +20,7 @@ from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, JobSource
 from tony_core.portal.site import Problem, Site, safe_links
+from tony_core.portal.tensorboard import KEY as LOG_DIR_KEY
 from tony_core.view import HISTORY, JobView, TaskView, read_job
 
 TABS = (
@@ -165,7 +166,18 @@ def show_overview(site: Site, request: Request) -> Response:
         charts=Markup(course.own_charts),  # noqa: S704 - draw_charts escapes
         result=_pretty(job.view.result),
         drawing=course.drawing,
+        has_tensorboard=_has_tensorboard(site, job),
     )
+
+
+def _has_tensorboard(site: Site, job: OpenJob) -> bool:
+    """Whether the portal may start a TensorBoard: of a job that has ended and names its events."""
+    if site.tensorboards is None or job.source.is_running:
+        return False
+    try:
+        return any(entry.key == LOG_DIR_KEY and entry.value for entry in job.source.config())
+    except (OSError, LookupError, ValueError):
+        return False
 
 
 def show_tasks(site: Site, request: Request) -> Response:
