@@ -204,6 +204,10 @@ class History(NamedTuple):
     retention_s: float = 30 * 24 * 3600.0
     portal_url: Optional[str] = None
 
+    def job_page(self, app_id: str) -> str:
+        """The page of a job in the portal; empty where the site has none."""
+        return f"{self.portal_url.rstrip('/')}/jobs/{app_id}" if self.portal_url else ""
+
 
 class Runtime(NamedTuple):
     """The Python and the place of our own code on nodes."""
