@@ -46,8 +46,9 @@ WITHIN_S = 300.0
 class Master:
     """The process, and what it says."""
 
-    def __init__(self, folder: Path, framework: str, count: int) -> None:
+    def __init__(self, folder: Path, framework: str, count: int, without: str = "") -> None:
         words = [SIMULATED, "master", str(folder), framework, str(count)]
+        words += [without] if without else []
         self.process, self._out = _started(words, folder)
         self.granted = self.finished = 0.0
         self._launched: Deque[str] = deque()

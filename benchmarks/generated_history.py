@@ -136,7 +136,7 @@ def _task(
         task=task, role="worker", index=index, state=how, session=0, container=container,
         node=node, host=node, exit_code=code, message=error if has_failed else "",
         started=begin, ended=end, duration_s=end - begin, usage={"cpu_s": 0.9 * (end - begin)},
-        reported=series.latest(task), runs=(RunView(0, container, node, "", how, code),),
+        reported={"loss": series.latest(task)["loss"]}, runs=(RunView(0, container, node, "", how, code),),
     )  # fmt: skip
 
 

@@ -1,12 +1,13 @@
 """Thousands of executors and a scheduler that gives at once, round a real master.
 
-    python -I -S benchmarks/simulated.py master FOLDER FRAMEWORK COUNT
+    python -I -S benchmarks/simulated.py master FOLDER FRAMEWORK COUNT [without-history]
 
 is a master as every scheduler starts it: ``tony_core.master.main.serve``, with the journal,
 history, page and session machine of any job. Only the pool is played: it grants what is asked for
 at once, writes ``launched ID`` to its output for each executor that is to be started, and reads
-``ended ID`` from its input. :class:`Executors` are the other end: one thread that speaks the
-protocol over TCP for all of them, each on a connection of its own.
+``ended ID`` from its input. ``without-history`` is a floor: nothing is recorded while the job runs.
+:class:`Executors` are the other end: one thread that speaks the protocol over TCP for all of them,
+each on a connection of its own.
 """
 
 # ruff: noqa: E402 - nothing of ours is on the path before
@@ -30,14 +31,17 @@ from tony_core.exit_causes import ExitCause
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job, Resources, Role, Timeouts
 from tony_core.master.main import serve
+from tony_core.master.recorder import Recorder
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.messages import (
     Acknowledge,
     Ended,
     Heartbeat,
+    Measured,
     Prepare,
     Ready,
     Register,
+    Reported,
     Running,
     Shutdown,
     Start,
@@ -123,12 +127,19 @@ class GivingPool(ContainerPool):
         os._exit(1)  # the measuring process is gone
 
 
+def _nothing(*args: object, **more: object) -> None:
+    pass
+
+
 def _log(text: str) -> None:
     os.write(1, f"{text} {time.monotonic()}\n".encode())
 
 
-def be_master(folder: str, framework: str, count: str) -> int:
+def be_master(folder: str, framework: str, count: str, without: str = "") -> int:
     """Serve one job of that many workers."""
+    if without == "without-history":
+        Recorder.changed = Recorder.flush = Recorder.summarise = _nothing  # type: ignore
+        Recorder.add_points = _nothing  # type: ignore[method-assign, assignment]
     role = Role("worker", int(count), Resources(), "true")
     times = Timeouts(heartbeat_s=HEARTBEAT_S)
     job = Job("many", (role,), framework=framework, user="user", timeouts=times)
@@ -190,6 +201,8 @@ class Executors:
         self.specs: List[float] = []  # when each had what its program needs
         self.acknowledged = 0
         self.beats = 0
+        self.measures_every = 0  # heartbeats, measures and a report of the program; 0: never
+        self._round = 0
         self.calls_again = 0
         self._finalizer = False
         self._waiting: Deque[Tuple[float, _Executor]] = deque()  # to call again
@@ -245,10 +258,24 @@ class Executors:
         while beating and now >= self._beat_at:
             self._beat_at += HEARTBEAT_S / SPREAD
             self._portion = (self._portion + 1) % SPREAD
+            self._round += not self._portion
             for number in list(self._by_number):
                 if number % SPREAD == self._portion:
-                    self._send(self._by_number[number], Heartbeat())
+                    executor = self._by_number[number]
+                    every = self.measures_every
+                    if every and (self._round + number // SPREAD) % every == 0:
+                        self._measure(executor)
+                    self._send(executor, Heartbeat())
                     self.beats += 1
+
+    def _measure(self, executor: _Executor) -> None:
+        """What an executor measures and a program reports, four metrics and three."""
+        now, session = time.monotonic(), executor.session
+        executor.channel.send(
+            Measured(session, {"cpu": now % 8, "rss_mb": now % 999, "gpu_util": now % 100,
+                               "gpu_mem_mb": now % 40_000})
+        )  # fmt: skip
+        executor.channel.send(Reported(session, now % 1, {"loss": 1 / now, "rate": now}, int(now)))
 
     def end_all(self) -> None:
         """Every program ends well."""

@@ -13,16 +13,16 @@ import sys
 import tempfile
 import textwrap
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 import pytest
 
 UID = 64222  # no user of a Debian system has it
-_PRELUDE = f"""
+_PRELUDE = """
 import ctypes, fcntl, glob, http.client, json, os, select, signal, socket, ssl, stat, struct, sys
 import encodings.idna, time, urllib.error, urllib.parse, urllib.request
 os.chdir("/")
-os.setgroups([]); os.setgid({UID}); os.setuid({UID})
+os.setgroups({groups}); os.setgid({uid}); os.setuid({uid})
 argument = json.load(sys.stdin)
 result = None
 """
@@ -32,14 +32,20 @@ needs_root = pytest.mark.skipif(
 )
 
 
-def as_stranger(code: str, argument: Any = None, timeout: float = 60.0) -> Any:
+def as_stranger(
+    code: str,
+    argument: Any = None,
+    timeout: float = 60.0,
+    uid: int = UID,
+    groups: Sequence[int] = (),
+) -> Any:
     """Run Python code as another user; ``argument`` in, what it leaves in ``result`` out.
 
     The common modules are imported already: after the change of user the folder of this Python
     may be out of reach. Code that raises fails the test.
     """
     done = subprocess.run(
-        [sys.executable, "-I", "-c", _command(code)],
+        [sys.executable, "-I", "-c", _command(code, uid, groups)],
         input=json.dumps(argument),
         capture_output=True,
         text=True,
@@ -68,8 +74,9 @@ def start_stranger(code: str, argument: Any = None) -> subprocess.Popen[str]:
     return process
 
 
-def _command(code: str) -> str:
-    return _PRELUDE + textwrap.dedent(code) + "\nprint(json.dumps(result))\n"
+def _command(code: str, uid: int = UID, groups: Sequence[int] = ()) -> str:
+    prelude = _PRELUDE.format(uid=uid, groups=list(groups))
+    return prelude + textwrap.dedent(code) + "\nprint(json.dumps(result))\n"
 
 
 @pytest.fixture

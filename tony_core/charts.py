@@ -97,7 +97,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def draw_chart(name: str, lines: Sequence[Tuple[int, str, Points]], across: str = "time") -> str:
     """One chart of ``(colour, label, points)`` lines; ``across``: what a point's first number is,
-    ``time`` (since the epoch), ``seconds`` or ``step``."""
+    ``time`` or ``day`` (since the epoch), ``seconds`` or ``step``."""
     starts = [point[0] for *_, points in lines for point in points]
     values = [point[1] for *_, points in lines for point in points]
     low, high = min(values), max(values)

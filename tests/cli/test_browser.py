@@ -90,7 +90,8 @@ def test_the_page_goes_on_by_itself(browser: Browser, job: str, tmp_path: Path) 
     (tmp_path / "go").touch()
     browser.shows(tab, "worker:1 succeeded", "1 running, 1 succeeded")
     # The page's own policy refuses nothing of it; that it has no icon is known.
-    assert [text for text in browser.complaints if "favicon.ico" not in text] == []
+    complaints = [text for text in browser.complaints if "favicon.ico" not in text]
+    assert complaints == [], complaints[0]
 
 
 def test_tensorboard_through_the_page(browser: Browser, job: str) -> None:

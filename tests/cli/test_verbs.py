@@ -9,7 +9,7 @@ import tarfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 
@@ -564,6 +564,62 @@ def test_gc(tony: Tony, scripted: Scripted) -> None:
     assert found == {"dry_run": False, "removed": ["application old"]}
 
 
+@pytest.mark.parametrize(
+    ("settings", "removed"),
+    [
+        ({}, ["history of " + APP]),
+        ({"sec": "off"}, []),  # for ever
+        ({"sec": "-1"}, []),
+        ({"sec": "off", "size": "1m"}, []),
+        ({"sec": "off", "size": "1"}, []),
+        ({"sec": "60"}, ["history of " + APP]),
+    ],
+)
+def test_gc_removes_history_by_age_and_size(
+    tony: Tony,
+    failed: Scripted,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Dict[str, str],
+    removed: List[str],
+) -> None:
+    entries = "".join(
+        f"<property><name>tony.history.retention-{name}</name><value>{value}</value></property>"
+        for name, value in settings.items()
+    )
+    (tmp_path / "tony-site.xml").write_text(f"<configuration>{entries}</configuration>")
+    monkeypatch.setenv("TONY_CONF_DIR", str(tmp_path))
+    assert data(tony("gc", "--json", "--dry-run"), "gc")["removed"] == removed
+    assert data(tony("gc", "--json"), "gc")["removed"] == removed
+    assert Path(f"{failed.root}/history/{APP}").exists() is not bool(removed)
+
+
+def test_gc_of_more_than_the_site_keeps(
+    tony: Tony, failed: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tony-site.xml").write_text(
+        "<configuration><property><name>tony.history.retention-sec</name><value>off</value>"
+        "</property><property><name>tony.history.retention-size</name><value>1m</value>"
+        "</property></configuration>"
+    )
+    monkeypatch.setenv("TONY_CONF_DIR", str(tmp_path))
+    Path(f"{failed.root}/history/{APP}/metrics.json").write_text("{}" + " " * (1 << 20))
+    assert data(tony("gc", "--json"), "gc")["removed"] == ["history of " + APP]
+
+
+def test_gc_where_the_place_is_a_portals(
+    tony: Tony, failed: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tony_core.files.local import LocalFileSystem
+
+    def refused(self: Any, location: str) -> None:
+        raise PermissionError(13, "Permission denied", location)
+
+    monkeypatch.setattr(LocalFileSystem, "list", refused)
+    done = tony("gc", "--dry-run")
+    assert done.code == 0 and "its owner removes what is old there" in done.err
+
+
 def test_what_is_staged_elsewhere_is_verified(
     tony: Tony, scripted: Scripted, tmp_path: Path
 ) -> None:
@@ -675,10 +731,10 @@ def test_text_of_others_cannot_drive_the_terminal(tony: Tony, scripted: Scripted
 
 
 def test_every_schema_of_the_page_is_used_here() -> None:
-    others = ("test_submit.py", "test_doctor.py")
+    others = ("test_submit.py", "test_doctor.py", "test_history_files.py", "test_compare.py")
     text = "".join(Path(__file__).with_name(name).read_text() for name in others)
     text += Path(__file__).read_text()
-    parts = {"job", "state", "root_cause", "task", "event"}
+    parts = {"job", "state", "root_cause", "task", "event", "compare-row"}
     unused = [name for name in documented() if name not in parts and f'"{name}"' not in text]
     assert unused == []
 

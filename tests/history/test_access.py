@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Iterator, List
+from typing import Callable, Iterator, List
 
 import pytest
 
@@ -16,6 +16,7 @@ from tony_core.history.reader import read_job
 from tony_core.history.store import HistoryWriter, encode
 
 __all__ = ["open_folder"]
+ALICE, PORTAL, MEMBER, PORTALS = (UID + n for n in range(1, 5))  # three users; the portal's group
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=["umask 000", "umask 022", "umask 077"])
@@ -40,6 +41,17 @@ def write(root: Path, location: str = "") -> List[str]:
     made.config(b"<configuration/>")
     assert made.close() == []
     return warnings
+
+
+def write_all(place: Path) -> None:
+    """Every kind of file of a job that runs, at a place that the job names."""
+    made = HistoryWriter(str(place / "app_1"), location=str(place))
+    made.add(encode({"n": 1, "text": "a story"}))
+    made.summary({"job": {"state": "RUNNING"}, "tasks": []})
+    made.points(b'{"points":[["w:0",1.0,{"loss":1.0}]]}')
+    made.changes(b'{"job":{"progress":0.5}}')
+    made.config(b"<configuration/>")
+    assert made.close() == []
 
 
 def modes(root: Path) -> List[int]:
@@ -75,6 +87,8 @@ def test_an_open_place_of_ours_is_made_private_and_that_is_reported_once(
         (0o711, 0o700, 0o600),
         (0o750, 0o700, 0o600),  # what is made there belongs to the user's own group
         (0o2770, 0o2750, 0o640),
+        (0o3773, 0o2770, 0o640),  # a portal's
+        (0o3753, 0o2750, 0o640),
     ],
 )
 def test_a_place_that_the_job_names_is_as_shared_as_its_rights(
@@ -141,16 +155,98 @@ def test_another_user_reads_what_is_shared_and_writes_nothing(
     assert as_stranger(TRY, [str(planted)]) == []
 
 
+LIST = """
+def tried(what):
+    try:
+        return what()
+    except OSError as error:
+        return type(error).__name__
+place, folder = argument["place"], argument["folder"]
+result = [
+    tried(lambda: os.listdir(place)),
+    tried(lambda: sorted(os.listdir(folder))),
+    tried(lambda: open(folder + "/events-0001.jsonl").read()),
+    tried(lambda: open(folder + "/summary.json").read()),
+    tried(lambda: open(folder + "/summary.json", "a").write("x")),
+    tried(lambda: open(folder + "/planted", "w").write("x")),
+    tried(lambda: os.rename(folder, folder + "-mine")),
+    tried(lambda: os.rmdir(folder)),
+]
+"""
+REMOVE = "import shutil; shutil.rmtree(argument); result = os.path.exists(argument)"
+
+
+@needs_root
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o007])
+def test_a_portals_group_reads_what_users_write_and_no_other_user_does(
+    open_folder: Path, umask: int
+) -> None:
+    """alice is in no group of the portal's; bob is any other user, who may write there, too."""
+    place = open_folder / "shared"
+    place.mkdir()
+    os.chown(place, PORTAL, PORTALS)
+    place.chmod(0o3773)
+    folder = place / "app_1"
+    refusal = _as_another_user(lambda: write_all(place), uid=ALICE, umask=umask)
+    assert refusal == ""
+    found = folder.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (ALICE, PORTALS, 0o2770)
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["events-0001.jsonl", "live-0002.jsonl", "metrics-0001.jsonl", "summary.json",
+                     "tony-final.xml"]  # fmt: skip
+    for path in folder.iterdir():
+        found = path.stat()
+        assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (ALICE, PORTALS, 0o640)
+
+    asked = {"place": str(place), "folder": str(folder)}
+    assert set(as_stranger(LIST, asked)) == {"PermissionError"}
+    listed, inside, story, summary, written, *_ = as_stranger(
+        LIST, asked, uid=MEMBER, groups=[PORTALS]
+    )
+    assert listed == ["app_1"] and inside == names
+    assert "a story" in story and "RUNNING" in summary
+    assert written == "PermissionError", "what a job's files say is its owner's word"
+    assert folder.exists(), "only the place's owner removes what lies in it"
+    assert as_stranger(REMOVE, str(folder), uid=PORTAL, groups=[PORTALS]) is False
+
+
+@needs_root
+def test_without_the_bit_for_its_group_a_place_of_others_stays_private(open_folder: Path) -> None:
+    place = open_folder / "shared"
+    place.mkdir()
+    os.chown(place, PORTAL, PORTALS)
+    place.chmod(0o1773)
+    assert _as_another_user(lambda: write_all(place), uid=ALICE) == ""
+    assert modes(place) == [0o700, 0o600]
+
+
+@needs_root
+def test_a_folder_of_another_group_is_made_private_and_that_is_reported(open_folder: Path) -> None:
+    place = open_folder / "shared"
+    (place / "app_1").mkdir(parents=True)
+    os.chown(place, PORTAL, PORTALS)
+    place.chmod(0o3773)
+    (warning,) = write(place, location=str(place))
+    assert "app_1" in warning and "private now" in warning
+    assert modes(place) == [0o700, 0o600]
+
+
 def _refusal_as_another_user(folder: Path) -> str:
-    """What :func:`prepare` raises in a process under another uid, with the modules loaded here."""
+    """What :func:`prepare` raises under another uid."""
+    return _as_another_user(lambda: prepare(LocalFileSystem(), str(folder), str(folder.parent)))
+
+
+def _as_another_user(work: Callable[[], object], uid: int = UID, umask: int = 0o022) -> str:
+    """What it raises in a process under another uid, with the modules loaded here."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.setgroups([])
-            os.setgid(UID)
-            os.setuid(UID)
-            prepare(LocalFileSystem(), str(folder), str(folder.parent))
+            os.setgid(uid)
+            os.setuid(uid)
+            os.umask(umask)
+            work()
         except BaseException as error:  # the child never returns to pytest
             os.write(write_end, f"{type(error).__name__}: {error}".encode())
         finally:

@@ -155,8 +155,8 @@ def test_keys_of_no_effect_are_one_warning() -> None:
     text = warned({"tony.https.port": "1", "tony.am.jvm.opts": "-X", "tony.secret.key": "s3cret"})
     assert [line for line in text.splitlines() if "of no effect" in line] == [
         "of no effect here: tony.https.port (--conf), tony.secret.key (--conf): for the JVM TonY's"
-        " portal, a server that is not needed here; tony.am.jvm.opts (--conf): options of a JVM;"
-        " there is none"
+        " portal; the one here has a settings file of its own; tony.am.jvm.opts (--conf): options"
+        " of a JVM; there is none"
     ]
 
 

@@ -51,8 +51,21 @@ class FakeIndex:
         readable = [row for row in self.held if may_view(viewer, frozenset(row.readers))]
         return [row for row in readable if row.app_id == app_id]
 
+    def runs(
+        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+    ) -> Sequence[JobRow]:
+        found = [
+            row
+            for row in self.held
+            if may_view(viewer, frozenset(row.readers))
+            and pipeline in ("", row.pipeline)
+            and (not tag or tag in row.tags)
+            and row.submitted >= since
+        ]
+        return sorted(found, key=lambda row: row.submitted)
+
     def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
-        if by not in ("user", "queue"):
+        if by not in ("user", "queue", "pipeline"):
             raise ValueError(f"by: unknown {by!r}")
         return self.sums
 
@@ -71,7 +84,7 @@ class FakeSource:
         self.entries: Tuple[ConfigEntry, ...] = ()
         self.more: Dict[str, str] = {}
 
-    def record(self) -> JobHistory:
+    def record(self, events: bool = True, metrics: bool = True) -> JobHistory:
         return self.held
 
     def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:

@@ -35,7 +35,7 @@ class Folder:
         self.owner = owner
         self._root, self._app_id = root, app_id
 
-    def record(self, events: bool = True) -> JobHistory:
+    def record(self, events: bool = True, metrics: bool | None = None) -> JobHistory:
         return read_job(self._root, self._app_id, events)
 
     def config(self) -> Optional[bytes]:

@@ -69,7 +69,7 @@ class Folder:
         self.owner = owner
         self._record, self._config = record, config
 
-    def record(self, events: bool = True) -> JobHistory:
+    def record(self, events: bool = True, metrics: bool | None = None) -> JobHistory:
         return self._record if events else self._record._replace(events=())
 
     def config(self) -> Optional[bytes]:

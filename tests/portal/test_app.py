@@ -241,7 +241,7 @@ def test_news_arrive_while_a_reader_waits() -> None:
 
 def test_a_fault_is_logged_and_shows_nothing() -> None:
     source = a_source()
-    source.record = lambda: 1 / 0  # type: ignore[assignment,return-value,method-assign]
+    source.record = lambda **asked: 1 / 0  # type: ignore[assignment,return-value,method-assign]
     portal = FakePortal(source)
     with portal.client() as client:
         answer = client.get(JOB)
@@ -253,7 +253,7 @@ def test_a_fault_is_logged_and_shows_nothing() -> None:
 def test_a_place_that_does_not_answer_is_named() -> None:
     source = a_source()
 
-    def record() -> Any:
+    def record(**asked: bool) -> Any:
         raise OSError("nn1:8020 does not answer within 10 s")
 
     source.record = record  # type: ignore[method-assign]

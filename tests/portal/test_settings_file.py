@@ -35,7 +35,7 @@ tensorboard-idle = 5m
 path = hdfs://nn/tony/history/
 retention = 90d
 retention-size = 500g
-write-jhist = /var/lib/jhist
+write-jhist = /var/lib/tony-history
 
 [history old]
 path = /srv/history
@@ -62,7 +62,7 @@ def test_a_whole_file() -> None:
     assert found == Settings(
         locations=(
             HistoryLocation(
-                "shared", "hdfs://nn/tony/history", 90 * 86400.0, 500 << 30, "/var/lib/jhist"
+                "shared", "hdfs://nn/tony/history", 90 * 86400.0, 500 << 30, "/var/lib/tony-history"
             ),
             HistoryLocation("old", "/srv/history", kind="jvm-tony"),
         ),

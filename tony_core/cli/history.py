@@ -7,7 +7,7 @@ import sys
 import time
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Iterable, Iterator, Optional, Tuple
+from typing import Any, ContextManager, Iterable, Iterator, Optional, Tuple
 
 from tony_core.cli import history_files
 from tony_core.cli.describe import show
@@ -45,12 +45,23 @@ def run(args: argparse.Namespace) -> int:
     return int(args.history_run(args))
 
 
+def _history(
+    args: argparse.Namespace,
+) -> ContextManager[Tuple[str, Optional[Scheduler]]]:
+    return open_history(args, getattr(args, "app", None))
+
+
 @contextmanager
-def _history(args: argparse.Namespace) -> Iterator[Tuple[str, Optional[Scheduler]]]:
-    """The root of the history, and a scheduler that may know how an unfinished job ended."""
+def open_history(
+    args: argparse.Namespace, app: Optional[str] = None
+) -> Iterator[Tuple[str, Optional[Scheduler]]]:
+    """The root of the history, and a scheduler that may know how an unfinished job ended.
+
+    ``app`` is the id that the user gave.
+    """
     named = history_of(args)
     try:
-        scheduler = scheduler_of(args, getattr(args, "app", None))
+        scheduler = scheduler_of(args, app)
     except SchedulerError:
         if not named:
             raise

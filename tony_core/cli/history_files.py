@@ -114,21 +114,25 @@ def _export_jhist(
     args: argparse.Namespace, record: JobHistory, view: JobView, config: Optional[bytes]
 ) -> int:
     from tony_core.portal.jvm.avro import MissingLibrary
-    from tony_core.portal.jvm.publication import UnusableRoot, check_root, write_folder
+    from tony_core.portal.jvm.names import UnusableRoot, check_root
+    from tony_core.portal.jvm.publication import write_folder
     from tony_core.portal.jvm.writing import NotEnded, jvm_files
 
     target = args.output or "."
     if target == "-":
         raise UsageError("--format jhist writes a folder with two files; name one by --output")
     try:
-        check_root(target if is_remote(target) else os.path.abspath(target))
         made = jvm_files(record, config)
     except MissingLibrary as error:
         raise MissingExtra(str(error)) from None
-    except (NotEnded, UnusableRoot) as error:
+    except NotEnded as error:
         raise UsageError(str(error)) from None
     folder = write_folder(filesystem(target), join(target, record.app_id), made, 0o700, 0o600)
     note(f"written: {masked(folder)}")
+    try:
+        check_root(target if is_remote(target) else os.path.abspath(target))
+    except UnusableRoot as error:
+        warn(str(error))
     return 0
 
 

@@ -7,6 +7,7 @@ this machine. A portal for many users has a file of settings (docs/portal.md).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from typing import TYPE_CHECKING, List, Tuple
 
@@ -138,6 +139,7 @@ def _check_schedulers(names: Tuple[str, ...]) -> None:
 
 def _default_locations(schedulers: Tuple[str, ...]) -> Tuple[HistoryLocation, ...]:
     """The site's place, and each scheduler's own."""
+    from tony_core.files.location import is_remote
     from tony_core.portal.settings import HistoryLocation
     from tony_core.schedulers import open_scheduler
 
@@ -155,9 +157,17 @@ def _default_locations(schedulers: Tuple[str, ...]) -> Tuple[HistoryLocation, ..
             root = scheduler.history_root()
         finally:
             scheduler.close()
+        if root and not is_remote(root):
+            _make_private(root)
         if root and root != site:
             found.append(HistoryLocation(name, root))
     return tuple(found)
+
+
+def _make_private(folder: str) -> None:
+    """Make the user's own history folder before his first job does, so that it can be read."""
+    with contextlib.suppress(OSError):  # the portal's page says what is wrong with it
+        os.makedirs(folder, 0o700, exist_ok=True)
 
 
 def _named_locations(texts: List[str]) -> Tuple[HistoryLocation, ...]:

@@ -22,6 +22,7 @@ VERBS: Dict[str, str] = {
     "logs": "what a job's tasks wrote",
     "kill": "end jobs",
     "history": "jobs that have ended",
+    "compare": "jobs side by side: configuration, time, cost, results, metrics",
     "portal": "a web site over every job, also after its end",
     "config": "show the merged configuration, list all keys, check a job file",
     "doctor": "check whether jobs can run here, and what prevents it",

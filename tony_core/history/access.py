@@ -6,13 +6,22 @@ owner: mode 0700, which is restored where it was more open.
 A place that the job or the site names (``tony.history.location``) may be shared. Its mode decides:
 where all users may list it, all users may read a job's history in it; where its group may, that
 group, if what is made there belongs to it (always on HDFS, on this machine by the set-group-ID
-bit). Otherwise, and where the place had to be made, history is private. Only its owner may ever
-write it.
+bit). Otherwise, and where the place had to be made, history is private. Only its owner ever
+writes it.
+
+For a portal that shows many users' jobs a site makes a place into which all users write and which
+only the portal's group lists: mode 1773 on HDFS, 3773 on this machine, and owned by the portal's
+user. There the group may write into a job's folder, too: what is old could not be removed else.
+
+A job's owner is not in that group, and a kernel takes the set-group-ID bit from whatever such a
+user gives a mode to. So there the folder is made with its mode at once, by mkdir(1): a umask is
+a whole process's.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from typing import Optional, Tuple
 
 from tony_core.files.location import is_remote, join, local_path, parent
@@ -20,6 +29,9 @@ from tony_core.files.port import FileSystem
 
 PRIVATE = 0o700
 _SET_GROUP_ID = 0o2000
+_STICKY = 0o1000
+_MKDIR = ("/bin/mkdir", "/usr/bin/mkdir")
+_MAKE_S = 30.0  # for it to start and end
 
 
 def prepare(files: FileSystem, folder: str, location: str) -> Tuple[int, str]:
@@ -42,7 +54,11 @@ def prepare(files: FileSystem, folder: str, location: str) -> Tuple[int, str]:
                 f"{root} is open to other users (mode {mode:o}) and cannot be made private:"
                 f" {error.strerror or error}"
             )
-    files.mkdir(folder, _shared(mode, is_remote(root)) if named and mode is not None else PRIVATE)
+    shared = _shared(mode, is_remote(root)) if named and mode is not None else PRIVATE
+    if shared & _SET_GROUP_ID:
+        changed = _make_for_group(local_path(folder), shared)
+    else:
+        files.mkdir(folder, shared)
     _check_owner(folder)
     return file_mode(files, folder), changed
 
@@ -67,9 +83,37 @@ def _shared(mode: int, remote: bool) -> int:
         return 0o755
     if mode & 0o050 != 0o050:
         return PRIVATE
+    folder = 0o770 if mode & _STICKY and mode & 0o020 else 0o750
     if remote:
-        return 0o750
-    return 0o2750 if mode & _SET_GROUP_ID else PRIVATE
+        return folder
+    return _SET_GROUP_ID | folder if mode & _SET_GROUP_ID else PRIVATE
+
+
+def _make_for_group(path: str, mode: int) -> str:
+    """Make a folder of the group of the one above it; why it is private where that is not so."""
+    if not os.path.isdir(path):
+        import subprocess  # few places are shared like this
+
+        for program in _MKDIR:
+            if os.access(program, os.X_OK):
+                command = [program, "--", path]
+                umask = ~mode & 0o777
+                subprocess.run(
+                    command, umask=umask, timeout=_MAKE_S, capture_output=True, check=False
+                )
+                break
+    if not os.path.isdir(path):
+        os.mkdir(path, PRIVATE)  # raises the reason, or is as private as can be
+    found = os.lstat(path)
+    above = os.stat(os.path.dirname(path))
+    is_mine = found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode)
+    if is_mine and (found.st_gid, stat.S_IMODE(found.st_mode)) != (above.st_gid, mode):
+        os.chmod(path, PRIVATE)
+        return (
+            f"{path} does not belong to the group of the folder above it as that asks for (mode"
+            f" {stat.S_IMODE(above.st_mode):o}): it is private now"
+        )
+    return ""
 
 
 def _check_owner(folder: str) -> None:

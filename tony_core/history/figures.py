@@ -34,6 +34,14 @@ MB_OF_GB = 1024.0
 MOST = 50  # numbers of a result, and reported ones
 LONGEST = 100  # characters of a name
 _GPU_PERCENT, _RSS_MB, _CPU_PERCENT = "gpu_percent", "rss_mb", "cpu_percent"
+NAMES = {
+    "duration_s": "duration", "waiting_s": "waited", "lost_s": "lost by restarts",
+    "gpu_hours": "GPU hours", "gpu_hours_used": "GPU hours used",
+    "gpu_hours_wasted": "GPU hours wasted", "memory_gb_hours": "memory GB h",
+    "memory_gb_hours_used": "memory GB h used", "memory_gb_hours_wasted": "memory GB h wasted",
+    "vcore_hours": "core hours", "vcore_hours_used": "core hours used",
+    "vcore_hours_wasted": "core hours wasted",
+}  # fmt: skip
 #: Azkaban's plugin adds a check sum to a name with capital letters.
 _CHECK_SUM = re.compile(r"~[0-9a-f]{8}$", re.ASCII)
 _TAGS = {
@@ -66,6 +74,14 @@ def pipeline_of(tags: Iterable[Any]) -> str:
     return ""
 
 
+def name_figure(figure: str) -> str:
+    """A figure's name for people: ``loss`` of ``metric.loss``, ``loss (result)`` of the result."""
+    kind, dot, own = figure.partition(".")
+    if dot and kind in ("result", "metric"):
+        return f"{own} (result)" if kind == "result" else own
+    return NAMES.get(figure, figure)
+
+
 def job_figures(record: JobHistory, line: Optional[Timeline] = None) -> Dict[str, float]:
     """Of one job, by name; ``line`` is its time line, where that is there already."""
     line = timeline(record) if line is None else line
@@ -92,7 +108,7 @@ def job_figures(record: JobHistory, line: Optional[Timeline] = None) -> Dict[str
     for task in tasks:
         if str(task.get("task")) == chief:
             found.update(_numbers("metric.", task.get("reported")))
-    return {name: value for name, value in found.items() if is_number(value)}
+    return {name: round(value, 9) for name, value in found.items() if is_number(value)}
 
 
 def _numbers(prefix: str, value: Any) -> Dict[str, float]:

@@ -13,7 +13,18 @@ import os
 import stat
 import time
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
 
 from tony_core.files.local import LocalFileSystem
 from tony_core.files.location import is_app_id, is_remote, join, local_path
@@ -56,6 +67,15 @@ class JobHistory(NamedTuple):
     problems: Tuple[str, ...] = ()
 
 
+class KeptHistory(NamedTuple):
+    """What retention asks of one job's history."""
+
+    app_id: str
+    changed: float  # when it ended, or without an end: when its newest file was written
+    size: int = 0  # bytes
+    has_ended: bool = True
+
+
 def list_jobs(root: str) -> Iterator[Mapping[str, Any]]:
     """The summary of every job below a history root, the newest first."""
     jobs: List[Mapping[str, Any]] = []
@@ -76,31 +96,37 @@ def read_job(root: str, app_id: str, events: bool = True) -> JobHistory:
 
 
 def read_folder(
-    folder: str, app_id: str, events: bool = True, files: Optional[FileSystem] = None
+    folder: str,
+    app_id: str,
+    events: bool = True,
+    files: Optional[FileSystem] = None,
+    metrics: Optional[bool] = None,
 ) -> JobHistory:
     """Everything known of one job, from its own history folder.
 
+    ``metrics``: whether their series are wanted; unless it says otherwise, with the events.
     ``files`` reads it in place of the folder's own file system, by rules of its own.
     """
     files = files or filesystem(folder)
     summary, latest, problems = _read_state(files, folder)
     job = summary.get("job") or {}
     story: List[Mapping[str, Any]] = []
-    metrics: Mapping[str, Any] = summary.get("metrics") or {}
+    series: Mapping[str, Any] = summary.get("metrics") or {}
+    grows = not job.get("finished")
     if events:
-        grows = not job.get("finished")
         story, more = read_events(folder, files, grows)
         problems += more
+    if events if metrics is None else metrics:
         found, more = _read_metrics(files, folder, latest, grows)
         problems += more
-        metrics = found or metrics
+        series = found or series
     if not summary and not story and not files.exists(folder):
         raise NoHistory(f"no history of {app_id} below {folder.rpartition('/')[0]}")
     return JobHistory(
         app_id=app_id,
         job=job,
         tasks=tuple(summary.get("tasks") or ()),
-        metrics=metrics,
+        metrics=series,
         events=tuple(story),
         problems=tuple(problems),
     )
@@ -173,16 +199,17 @@ def expired(
     retention_s: float,
     now: Optional[float] = None,
     warn: Callable[[str], None] = lambda text: None,
+    retention_bytes: Optional[int] = None,
 ) -> List[str]:
-    """Ids of ended jobs whose history is older than the retention, for ``tony gc``.
+    """Ids of ended jobs whose history is older, or all larger, than the retention, for ``tony gc``.
 
-    The id is the folder's own name, and only a folder that holds a history counts: below a root
-    that others write to, too, a file says what its writer likes. ``warn`` gets what is ignored.
-    A job without an end counts from the newest of its files.
+    Of what is too large together the oldest go (:func:`choose_expired`). The id is the folder's own
+    name, and only a folder that holds a history counts: below a root that others write to, too,
+    a file says what its writer likes. ``warn`` gets what is ignored. A job without an end counts
+    from the newest of its files.
     """
-    now = time.time() if now is None else now
     files = filesystem(root)
-    out: List[str] = []
+    kept: List[KeptHistory] = []
     for app_id, job, _ in _summaries(files, root):
         held = {
             item.location.rpartition("/")[2]: item for item in _listed(files, join(root, app_id))
@@ -193,17 +220,36 @@ def expired(
             warn(f"{join(root, app_id)} is kept: {app_id!r} is not the id of an application")
             continue
         finished = _time(job.get("finished")) if job.get("state") in ENDED else 0.0
+        has_ended = bool(finished)
         if job.get("app_id", app_id) != app_id:
             warn(
                 f"the {SUMMARY} of {join(root, app_id)} names another application,"
                 f" {str(job['app_id'])[:100]!r}; it is ignored"
             )
-            finished = 0.0
+            finished, has_ended = 0.0, False
         if not finished:
             finished = max((item.mtime_ms / 1000 for item in held.values()), default=0.0)
-        if now - finished > retention_s:
-            out.append(app_id)
-    return out
+        size = sum(item.size for item in held.values())
+        kept.append(KeptHistory(app_id, finished, size, has_ended))
+    now = time.time() if now is None else now
+    return choose_expired(kept, retention_s, retention_bytes, now)
+
+
+def choose_expired(
+    kept: Iterable[KeptHistory], retention_s: float, retention_bytes: Optional[int], now: float
+) -> List[str]:
+    """Ids of what to remove: all that is too old, then the oldest that have ended, by size."""
+    kept = list(kept)
+    old = [item for item in kept if now - item.changed > retention_s]
+    left = [item for item in kept if now - item.changed <= retention_s]
+    size = sum(item.size for item in left)
+    for item in sorted(left, key=lambda item: (item.changed, item.app_id)):
+        if retention_bytes is None or size <= retention_bytes:
+            break
+        if item.has_ended:
+            old.append(item)
+            size -= item.size
+    return [item.app_id for item in old]
 
 
 def remove(root: str, app_id: str) -> bool:

@@ -233,7 +233,7 @@ class HistoryWriter:
             self._files.put(where, data, self._mode)
         self._made = True
         for old in change.removes:
-            with suppress(OSError):  # nobody reads it any more
+            with suppress(OSError):  # it is read no more
                 self._files.delete(join(self._folder, old))
 
     def _trouble(self, text: str) -> None:

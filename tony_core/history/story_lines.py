@@ -18,8 +18,8 @@ PHASES: Mapping[str, str] = {
     "waiting": "waiting for containers",
     "staging": "getting files and executors onto the nodes",
     "starting": "starting programs",
-    "running": "running",
-    "lost": "running, and the next session did it again",
+    "running": "programs run",
+    "lost": "programs ran, and the next session did it again",
     "stopping": "ending programs",
     "pausing": "pausing before the next session",
 }

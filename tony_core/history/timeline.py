@@ -63,14 +63,16 @@ class Timeline(NamedTuple):
             found[span.kind] = found.get(span.kind, 0.0) + (span.end - span.begin)
         return {kind: found[kind] for kind in PHASES if kind in found}
 
+    def shown_bars(self, most: int) -> Tuple[Bar, ...]:
+        """The bars; of many those of tasks that failed, or whose way was the longest."""
+        if len(self.bars) <= most:
+            return self.bars
+        order = sorted(range(len(self.bars)), key=lambda at: (-_interest(self.bars[at]), at))
+        return tuple(self.bars[at] for at in sorted(order[:most]))
+
     def to_json(self, bars: int = BARS) -> Dict[str, Any]:
-        """What ``api/timeline`` answers; of many tasks those whose bars differ come first."""
-        shown = self.bars
-        if len(shown) > bars:
-            chosen = set(
-                sorted(range(len(shown)), key=lambda at: (-_interest(shown[at]), at))[:bars]
-            )
-            shown = tuple(bar for at, bar in enumerate(shown) if at in chosen)
+        """What ``api/timeline`` answers."""
+        shown = self.shown_bars(bars)
         return {
             "begin": round(self.begin, 3),
             "end": round(self.end, 3),

@@ -203,6 +203,7 @@ class History(NamedTuple):
     location: Optional[str] = None
     retention_s: float = 30 * 24 * 3600.0
     portal_url: Optional[str] = None
+    retention_mb: Optional[int] = None  # None: any size
 
     def job_page(self, app_id: str) -> str:
         """The page of a job in the portal; empty where the site has none."""

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tony_core.portal.job_source import JobSource
-from tony_core.portal.pages.job import OpenJob, open_job, timeline_of
-from tony_core.portal.site import Problem, Site, json_answer
+from tony_core.portal.pages.job import OpenJob, course_of, open_job, reading
+from tony_core.portal.site import Problem, Site, encode, json_answer, json_bytes
 
 LONGEST_WAIT_S = 30.0
 LOOK_S = 1.0  # between two looks for news
@@ -24,6 +24,18 @@ def routes(site: Site) -> List[Route]:
 
     def with_job(answer: Any) -> Any:
         return lambda request: json_answer(answer(open_job(site, request)))
+
+    def metrics(request: Request) -> Response:
+        row, source = site.open(request)
+
+        def make() -> bytes:
+            return encode(source.record(events=False).metrics)
+
+        with reading():
+            return json_bytes(site.cache.get(row, "metrics", make, len))
+
+    def course(request: Request) -> Response:
+        return json_answer(course_of(site, request, open_job(site, request)).timeline)
 
     async def events(request: Request) -> Response:
         since = _number(request, "since")
@@ -39,8 +51,8 @@ def routes(site: Site) -> List[Route]:
     return [
         Route("/jobs/{app_id}/api/job", with_job(job_json)),
         Route("/jobs/{app_id}/api/tasks", with_job(tasks_json)),
-        Route("/jobs/{app_id}/api/metrics", with_job(lambda job: job.record.metrics)),
-        Route("/jobs/{app_id}/api/timeline", with_job(timeline_of)),
+        Route("/jobs/{app_id}/api/metrics", metrics),
+        Route("/jobs/{app_id}/api/timeline", course),
         Route("/jobs/{app_id}/api/events", events),
         Route("/jobs/{app_id}/api/config", config),
     ]
@@ -49,13 +61,13 @@ def routes(site: Site) -> List[Route]:
 def job_json(job: OpenJob) -> Mapping[str, Any]:
     """As the master's page has it, and whose files it is from."""
     found: Dict[str, Any] = job.view.to_page_json()
-    if not job.record.job and job.row.state:
+    if not job.has_record and job.row.state:
         found["state"] = job.row.state
     more = {
         "owner": job.row.owner,
         "location": job.row.location,
         "figures": dict(job.row.figures),
-        "problems": list(job.record.problems),
+        "problems": list(job.problems),
     }
     return {**found, **more}
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from tony_core.portal import api
-from tony_core.portal.pages import end, job, jobs, logs, tensorboard, usage
+from tony_core.portal.pages import compare, end, job, jobs, logs, tensorboard, trends, usage
 from tony_core.portal.settings import Settings
 from tony_core.portal.site import (
     HEADERS,
@@ -29,7 +29,12 @@ from tony_core.portal.site import (
     wants_json,
 )
 
-TABS = (Tab("/jobs", "Jobs"), Tab("/users", "Users"), Tab("/queues", "Queues"))
+TABS = (
+    Tab("/jobs", "Jobs"),
+    Tab("/trends", "Trends"),
+    Tab("/users", "Users"),
+    Tab("/queues", "Queues"),
+)
 FOREVER = "public, max-age=31536000, immutable"
 ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32"'
@@ -100,7 +105,7 @@ def create_app(
 
 def _pages(site: Site) -> List[BaseRoute]:
     found: List[BaseRoute] = []
-    for part in (jobs, usage, api, logs, end, tensorboard, job):
+    for part in (jobs, usage, compare, trends, api, logs, end, tensorboard, job):
         found += part.routes(site)
     return found
 

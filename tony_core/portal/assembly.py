@@ -17,6 +17,7 @@ from tony_core.portal.index.index import Index
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.index.scanner import Scanner
 from tony_core.portal.job_folders import JobFolder
+from tony_core.portal.jvm.publication import JhistPublisher
 from tony_core.portal.live_jobs import LiveJobs
 from tony_core.portal.locations import open_job
 from tony_core.portal.schedulers import SchedulerPool
@@ -74,6 +75,7 @@ class Portal(NamedTuple):
 
     app: Starlette
     scanner: Scanner
+    publisher: JhistPublisher
     live: LiveJobs
     close: Callable[[], None]
 
@@ -84,7 +86,7 @@ class Portal(NamedTuple):
             for state in self.scanner.states()
             if state.problem
         ]
-        return [*found, *self.live.problems()]
+        return [*found, *self.publisher.problems(), *self.live.problems()]
 
     def numbers(self) -> Dict[str, float]:
         """Gauges for Prometheus."""
@@ -106,7 +108,9 @@ def assemble(
     with contextlib.ExitStack() as stack:
         index = Index(settings.index_folder, settings.public)
         stack.callback(index.close)
-        scanner = Scanner(settings.locations, index, log)
+        publisher = JhistPublisher(settings.locations, log)
+        stack.callback(publisher.close)
+        scanner = Scanner(settings.locations, index, log, publisher.on_ended)
         stack.callback(scanner.close)
         pool = SchedulerPool(settings.schedulers, is_for_many=settings.is_for_many)
         stack.callback(pool.close)
@@ -141,7 +145,7 @@ def assemble(
         scanner.start()
         live.start()
         closing = stack.pop_all()
-    portal.append(Portal(app, scanner, live, closing.close))
+    portal.append(Portal(app, scanner, publisher, live, closing.close))
     return portal[0]
 
 

@@ -75,8 +75,11 @@ class JobFolder(ABC):
         """The newest state of its files."""
 
     @abstractmethod
-    def record(self, events: bool = True) -> JobHistory:
-        """Everything known of the job; what cannot be read is in its ``problems``."""
+    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
+        """Everything known of the job; what cannot be read is in its ``problems``.
+
+        ``metrics``: whether their series are wanted; unless it says otherwise, with the events.
+        """
 
     @abstractmethod
     def config(self) -> Optional[bytes]:
@@ -104,8 +107,8 @@ class TonyFolder(JobFolder):
     def fingerprint(self) -> Fingerprint:
         return fingerprint_of(self._files.list(self.location))
 
-    def record(self, events: bool = True) -> JobHistory:
-        return read_folder(self.location, self.app_id, events, self._files)
+    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
+        return read_folder(self.location, self.app_id, events, self._files, metrics)
 
     def config(self) -> Optional[bytes]:
         try:

@@ -35,8 +35,11 @@ class JobSource(Protocol):
     row: JobRow
     is_running: bool
 
-    def record(self) -> JobHistory:
-        """The newest that is known: job, tasks, metrics, story, problems."""
+    def record(self, events: bool = True, metrics: bool = True) -> JobHistory:
+        """The newest that is known: job, tasks, problems, and where asked for story and metrics.
+
+        A time line needs both.
+        """
 
     def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
         """The story's lines from ``since`` on, and the number to ask for next."""

@@ -87,6 +87,15 @@ class Part(NamedTuple):
     after: str
     begin: int
     end: int
+    size: int  # of the whole log
+    is_over: bool
+
+
+def read_part(read: ReadLog, offset: int, limit: int, at: int = -1) -> Part:
+    """The whole lines from ``offset`` on; from the next line's begin where it is within one."""
+    if offset <= 0:
+        return cut_to_lines(read(0, limit), False, at)
+    return cut_to_lines(read(offset - 1, limit + 1), False, at)
 
 
 def cut_to_lines(chunk: LogChunk, is_tail: bool, at: int = -1) -> Part:
@@ -103,11 +112,12 @@ def cut_to_lines(chunk: LogChunk, is_tail: bool, at: int = -1) -> Part:
         last = data.rfind(b"\n") + 1
         if last:
             data, end = data[:last], begin + last
+    ends = (begin, end, chunk.size, chunk.over)
     if not begin <= at < end:
-        return Part("", "", data.decode("utf-8", "replace"), begin, end)
+        return Part("", "", data.decode("utf-8", "replace"), *ends)
     middle = at - begin
     stop = data.find(b"\n", middle)
     stop = len(data) if stop < 0 else stop + 1
     parts = (data[:middle], data[middle:stop], data[stop:])
     before, line, after = (part.decode("utf-8", "replace") for part in parts)
-    return Part(before, line, after, begin, end)
+    return Part(before, line, after, *ends)

@@ -22,6 +22,7 @@ from tony_core.portal.access.gate import Gate
 from tony_core.portal.access.login import HeaderLogin, LoginMethod, Peers, SocketLogin
 from tony_core.portal.access.origins import parse_networks
 from tony_core.portal.access.sessions import Sessions
+from tony_core.portal.connections import TimedProtocol, raise_file_limit
 from tony_core.portal.endings import Audit, Endings, describe_ending
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.monitoring import Monitoring
@@ -30,7 +31,6 @@ from tony_core.portal.viewer import Viewer
 
 GRACE_S = 5
 KEEP_ALIVE_S = 30
-MOST_CONNECTIONS = 2000
 
 
 class Parts(NamedTuple):
@@ -51,6 +51,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
 
     ``announce`` gets the portal's URL once it is bound.
     """
+    raise_file_limit()
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(bind(settings))
         host, port = listener.getsockname()[:2]
@@ -69,10 +70,9 @@ def server_config(gate: ASGIApp) -> uvicorn.Config:
         server_header=False,
         access_log=False,
         log_config=None,
-        http="h11",
+        http=TimedProtocol,
         ws="none",
         loop="asyncio",
-        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
     )

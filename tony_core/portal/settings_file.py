@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tup
 from urllib.parse import urlsplit
 
 from tony_core.job.units import parse_duration_s, parse_int, parse_list, parse_memory_mb
+from tony_core.portal.jvm.names import check_root
 from tony_core.portal.settings import HistoryLocation, Login, Settings
 from tony_core.protocol.socket_owners import is_loopback
 
@@ -49,6 +50,10 @@ def _path(text: str) -> str:
 
 def _location(text: str) -> str:
     return text.rstrip("/") if "://" in text else _path(text)
+
+
+def _jhist_root(text: str) -> str:
+    return check_root(_location(text))
 
 
 def _layout(text: str) -> str:
@@ -155,7 +160,7 @@ _HISTORY: Mapping[str, _Key] = {
     "layout": _Key(_layout, "kind"),
     "retention": _Key(_age, "retention_s"),
     "retention-size": _Key(_bytes, "retention_bytes"),
-    "write-jhist": _Key(_location, "write_jhist"),
+    "write-jhist": _Key(_jhist_root, "write_jhist"),
 }
 _LOGIN: Mapping[str, _Key] = {
     "by": _Key(_login, "by"),

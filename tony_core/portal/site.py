@@ -7,6 +7,7 @@ each page allows no other, and a text of a job that got through the escaping wou
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 from pathlib import Path
@@ -26,11 +27,12 @@ from urllib.parse import quote, urlencode
 
 import jinja2
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from tony_core.portal import formats
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import JobSource
+from tony_core.portal.page_cache import PageCache
 from tony_core.portal.query import write_query
 from tony_core.portal.settings import Settings
 from tony_core.portal.tensorboard import Instance
@@ -76,6 +78,11 @@ class JobIndex(Protocol):
     def rows(self, app_id: str, viewer: Viewer) -> Sequence[JobRow]:
         """The jobs of an id."""
 
+    def runs(
+        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+    ) -> Sequence[JobRow]:
+        """The newest jobs of a pipeline or tag, the oldest of them first."""
+
     def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
         """The sums of figures by ``user``, ``queue``..."""
 
@@ -120,6 +127,32 @@ class Tab(NamedTuple):
     name: str
 
 
+def make_templates() -> jinja2.Environment:
+    """The templates, and how they show times, numbers and states."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(
+        moment=formats.show_moment,
+        span=formats.show_span,
+        number=formats.show_number,
+        size=formats.show_bytes,
+        state=formats.show_state,
+        plain=formats.plain_text,
+        link_name=formats.name_link,
+        marked=formats.mark_words,
+        ran=lambda row: formats.show_span(duration_of(row, time.time())),
+    )
+    made.tests["match"] = lambda text, shape: re.match(shape, text) is not None
+    made.globals.update(write_query=write_query, version=__version__, ended_states=ENDED)
+    return made
+
+
 class Site:
     """The portal's parts, and how a page is rendered from them."""
 
@@ -139,6 +172,7 @@ class Site:
         self.endings = endings
         self.tensorboards = tensorboards
         self.tabs = tabs
+        self.cache = PageCache()
         self.find_problems = find_problems  # of locations and schedulers
         self.assets: Dict[str, bytes] = {}
         self.asset_names: Dict[str, str] = {}
@@ -147,29 +181,7 @@ class Site:
             stem, _, kind = name.rpartition(".")
             self.asset_names[name] = f"{stem}-{hashlib.sha256(data).hexdigest()[:16]}.{kind}"
             self.assets[self.asset_names[name]] = data
-        self._templates = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-        )
-        self._templates.filters.update(
-            moment=formats.show_moment,
-            span=formats.show_span,
-            number=formats.show_number,
-            size=formats.show_bytes,
-            state=formats.show_state,
-            plain=formats.plain_text,
-            link_name=formats.name_link,
-            marked=formats.mark_words,
-            ran=lambda row: formats.show_span(duration_of(row, time.time())),
-        )
-        self._templates.tests["match"] = lambda text, shape: re.match(shape, text) is not None
-        self._templates.globals.update(
-            write_query=write_query, version=__version__, ended_states=ENDED
-        )
+        self._templates = make_templates()
 
     # ------------------------------------------------------------------ who asks, for what
 
@@ -257,9 +269,19 @@ def duration_of(row: JobRow, now: float) -> Optional[float]:
     return max(0.0, now - begin)
 
 
+def encode(data: Any) -> bytes:
+    """Data as JSON."""
+    return json.dumps(data, separators=(",", ":"), default=str).encode()
+
+
 def json_answer(data: Any, status: int = 200) -> Response:
     """Data for programs."""
-    return JSONResponse(data, status, headers=HEADERS)
+    return json_bytes(encode(data), status)
+
+
+def json_bytes(data: bytes, status: int = 200) -> Response:
+    """JSON that is encoded already."""
+    return Response(data, status, headers=HEADERS, media_type="application/json")
 
 
 def wants_json(request: Request) -> bool:

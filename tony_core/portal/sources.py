@@ -51,7 +51,7 @@ class HistoryFolder(Protocol):
 
     owner: str
 
-    def record(self, events: bool = True) -> JobHistory:
+    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
         """Everything known of the job."""
 
     def config(self) -> Optional[bytes]:
@@ -79,11 +79,11 @@ class Sources:
         """Close what is open to jobs' pages."""
         self._pages.close()
 
-    def history(self, row: JobRow, events: bool) -> JobHistory:
+    def history(self, row: JobRow, events: bool, metrics: bool) -> JobHistory:
         """What the files say; where they cannot be read, why."""
         try:
             with self._folder(row) as folder:
-                return folder.record(events)
+                return folder.record(events, metrics)
         except (LookupError, OSError) as error:
             return JobHistory(row.app_id, problems=(_reason(error),))
 
@@ -139,13 +139,17 @@ class PortalJob:
 
     def record(self, events: bool = True, metrics: bool = True) -> JobHistory:
         """The newest that is known: job, tasks, metrics, story, problems."""
+        self._record = self._read(events, metrics)
+        return self._record
+
+    def _read(self, events: bool, metrics: bool) -> JobHistory:
         page_problem = ""
         if self._job is not None and self._job.status.page_url:
             try:
                 return self._of_page(self._job, metrics)
             except PageError as error:
                 page_problem = f"the job's page does not answer, this is its history: {error}"
-        record = self._sources.history(self.row, events)
+        record = self._sources.history(self.row, events, metrics)
         status = self._status()
         if status is not None and status.state.ended and not record.job.get("finished"):
             record = with_end(record, status)

@@ -117,20 +117,22 @@ function two(n) { return (n < 10 ? '0' : '') + n; }
 function clock(at) {
   return two(at.getHours()) + ':' + two(at.getMinutes()) + ':' + two(at.getSeconds());
 }
+function day(at) {
+  return at.getFullYear() + '-' + two(at.getMonth() + 1) + '-' + two(at.getDate());
+}
 function localise(root) {
   each('time[datetime]', function (item) {
     var at = new Date(item.getAttribute('datetime'));
     if (isNaN(at)) return;
-    var day = at.getFullYear() + '-' + two(at.getMonth() + 1) + '-' + two(at.getDate());
-    var text = item.dataset.only === 'clock' ? clock(at) : day + ' ' +
+    var text = item.dataset.only === 'clock' ? clock(at) : day(at) + ' ' +
       (item.dataset.only === 'minute' ? clock(at).slice(0, 5) : clock(at));
     if (item.textContent !== text) item.textContent = text;
   }, root);
 }
 
 // ---------------------------------------------------------------- charts: zoom, values, size
-// All charts of a page share what is shown of their time; `seen` is null while that is all of it.
-var SVG = 'http://www.w3.org/2000/svg', GRID = 1e6, seen = null;
+// All charts of a page share what is shown of their time (or steps); nothing in `seen`: all of it.
+var SVG = 'http://www.w3.org/2000/svg', GRID = 1e6, seen = {};
 function read(svg) {
   var shape = svg.dataset;
   if (svg.lines && svg.source === svg.innerHTML.length) return svg.lines;
@@ -158,14 +160,16 @@ function length(s) {
 function across(svg, x) {
   if (svg.dataset.across === 'step') return 'step ' + Math.round(x);
   if (svg.dataset.across === 'seconds') return length(x);
+  if (svg.dataset.across === 'day') return day(new Date(x * 1000));
   return clock(new Date(x * 1000));
 }
 function view(svg) {
   read(svg);
   var s = svg.scale, from = 0, to = GRID;
-  if (seen) {
-    from = Math.max(0, (seen[0] - s.first) / s.width * GRID);
-    to = Math.min(GRID, (seen[1] - s.first) / s.width * GRID);
+  var part = seen[svg.dataset.across];
+  if (part) {
+    from = Math.max(0, (part[0] - s.first) / s.width * GRID);
+    to = Math.min(GRID, (part[1] - s.first) / s.width * GRID);
     if (to - from < 10) { from = 0; to = GRID; }
   }
   return [from, to];
@@ -189,7 +193,7 @@ function paint(chart) {
     number(s.low + (GRID - low) / GRID * s.height);
   ends.firstChild.textContent = across(svg, s.first + range[0] / GRID * s.width);
   ends.lastChild.textContent = across(svg, s.first + range[1] / GRID * s.width);
-  chart.querySelector('.whole').hidden = !seen;
+  chart.querySelector('.whole').hidden = !seen[svg.dataset.across];
 }
 function paintAll() { each('.chart', paint); }
 function nearest(points, x) {
@@ -233,7 +237,7 @@ function point(chart, x) {
 }
 function zoom(svg, from, to) {
   var s = svg.scale;
-  seen = from <= 0 && to >= GRID ? null :
+  seen[svg.dataset.across] = from <= 0 && to >= GRID ? null :
     [s.first + from / GRID * s.width, s.first + to / GRID * s.width];
   paintAll();
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import Callable
 
 import pytest
@@ -39,6 +40,56 @@ def test_a_killed_master_is_followed_and_training_is_not_disturbed(
     kinds = [event["kind"] for event in job.events()]
     assert "root-cause" not in kinds
     until(one.nothing_runs, "no process is left")
+
+
+REPORTS = """
+import time, tony
+for step in range(100000):
+    tony.report(progress=step / 100000, metrics={"at": time.time()}, step=step)
+    time.sleep(0.2)
+"""
+
+
+def test_a_killed_master_loses_at_most_ten_seconds_of_history(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
+) -> None:
+    """On HDFS, of story, tasks and metrics: no decision is near that would be written at once."""
+    one = tony_on(hadoop("two_nodes", "gpu", "log_aggregation", "bare_environment"))
+    (one.folder / "train.py").write_text(REPORTS)
+    job = one.submit(
+        *("--src_dir", str(one.folder), "--executes", "python3 train.py"),
+        conf={
+            "tony.application.framework": "mpi",
+            "tony.worker.instances": 1,
+            "tony.worker.memory": "64m",
+            "tony.am.max-attempts": 1,
+            "tony.task.metrics-interval-ms": 200,
+        },
+    )
+    place = f"{one.cluster.default_fs}/user/{one.cluster.user}/.tony/history"  # type: ignore[union-attr]
+    begun = job.until(
+        lambda: (one.json("status", job.app_id)["tasks"] or [{}])[0].get("reported", {}).get("at"),
+        "a report",
+    )
+    time.sleep(22.0)  # some rounds of writing, after the decisions of the start
+    (master,) = masters(job.app_id)
+    os.kill(master, signal.SIGKILL)
+    killed = time.time()
+    job.process.wait(120)
+    shown = one.json("history show", job.app_id, "--history", place)
+    at = shown["metrics"]["latest"]["worker:0"]["at"]
+    print(f"{killed - at:.1f} s of metrics are lost")
+    assert begun < at <= killed
+    assert killed - at < 10.0 + 5.0, (
+        "five to the next writing, five for it; the rest is the machine's"
+    )
+    (task,) = shown["job"]["tasks"]
+    assert abs(task["reported"]["at"] - at) < 10.0, "of history, or of the page as last watched"
+    assert task["runs"][0]["container"]
+    times = [point[0] for point in shown["metrics"]["task"]["worker:0"]["at"]]
+    assert times == sorted(times) and len(times) > 30
+    assert any(event["kind"] == "task-state" for event in shown["events"])
+    assert not shown["problems"]
 
 
 def test_without_its_journal_the_next_master_starts_a_new_session(

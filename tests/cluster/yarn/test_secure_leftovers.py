@@ -99,6 +99,48 @@ class TestHistory:
         message = refused(users.bob, "history show", hidden, "--history", f"{place}-closed")
         assert "bob" in message and "history-closed" in message, message
 
+    def test_a_portals_place_is_for_its_group_and_no_other_user(self, users: Users) -> None:
+        """A sticky folder: all write into it, and its group lists it. The gateway is the portal."""
+        cluster = users.cluster
+        admin, portal = cluster.hdfs_of("admin"), cluster.hdfs_of("gateway")
+        admin.make_folder("/tmp/history-portal")
+        admin.give("/tmp/history-portal", "gateway", "gateway", "1773")
+        place = f"{cluster.default_fs}/tmp/history-portal"
+        app_id = run(users.ann, **{"tony.history.location": place})
+        found = portal.list("/tmp/history-portal")[app_id]
+        assert (found["owner"], found["group"], found["permission"]) == ("ann", "gateway", "770")
+        folder = f"/tmp/history-portal/{app_id}"
+        held = portal.list(folder)
+        assert {"summary.json", "events-0001.jsonl", "tony-final.xml"} <= set(held)
+        for name, file in held.items():
+            owned = (file["owner"], file["group"], file["permission"])
+            assert owned == ("ann", "gateway", "640"), name
+        assert SECRETIVE in users.ann("history show", app_id, "--history", place).stdout
+        for words in (("history list",), ("history show", app_id)):
+            assert "bob" in refused(users.bob, *words, "--history", place)
+        bob = cluster.hdfs_of("bob")
+        for attempt in (
+            lambda: bob.list("/tmp/history-portal"),
+            lambda: bob.status(f"{folder}/summary.json"),
+            lambda: bob.put(f"{folder}/summary.json", b"{}"),
+            lambda: bob.delete(folder),
+        ):
+            with pytest.raises(WebError, match="Permission denied"):
+                attempt()
+        with pytest.raises(WebError, match="Permission denied"):
+            portal.put(f"{folder}/summary.json", b"{}")
+        assert "may not be listed" in self._gc(users.ann, place)
+        assert portal.delete(folder), "as retention does"
+
+    @staticmethod
+    def _gc(one: Tony, place: str) -> str:
+        """What ``tony gc`` says where the site keeps history there."""
+        site = one.folder / "site"
+        site.mkdir()
+        write_site(site / "tony-site.xml", {"tony.history.location": place})
+        one.env["TONY_CONF_DIR"] = str(site)
+        return str(one("gc", "--dry-run").stderr)
+
 
 def leave(cluster: Hadoop, user: str, app_id: str) -> str:
     """A folder as a master leaves it that had no time to remove it."""

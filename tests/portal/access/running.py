@@ -7,6 +7,7 @@ import http.client
 import json
 import threading
 import time
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import uvicorn
@@ -96,6 +97,18 @@ class Running:
             return Answer(found.status, fields, found.read().decode(), cookies)
         finally:
             connection.close()
+
+
+def lines_of(log: Path, count: int) -> List[str]:
+    """The lines of an access log, which come just after the answers."""
+    end = time.monotonic() + UP_S
+    while True:
+        lines = log.read_text().splitlines() if log.exists() else []
+        if len(lines) >= count:
+            assert len(lines) == count
+            return lines
+        assert time.monotonic() < end, lines
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager

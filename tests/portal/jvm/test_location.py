@@ -157,9 +157,20 @@ def test_removing(root: Path) -> None:
     assert list(reader.names()) == [OTHER]
 
 
-def test_a_root_with_neither_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="has no folder 'intermediate' or 'finished'"):
-        reader_of(location(tmp_path)).version()
+def test_the_two_folders_may_be_locations_of_their_own(root: Path) -> None:
+    for name, app_id in (("finished", APP), ("intermediate", OTHER)):
+        reader = reader_of(location(root / name))
+        reader.version()
+        assert list(reader.names()) == [app_id]
+        with reader.open(app_id) as folder:
+            assert folder.record().app_id == app_id
+
+
+def test_another_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(FileNotFoundError, match="is no history of the JVM TonY"):
+            reader_of(location(place)).version()
 
 
 def test_the_index_lists_them_and_one_bad_job_hides_no_other(root: Path, tmp_path: Path) -> None:

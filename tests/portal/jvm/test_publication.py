@@ -14,7 +14,8 @@ from tests.portal.histories import NOW, app, write_job
 from tony_core.portal.index.index import Index
 from tony_core.portal.index.scanner import LocationScan
 from tony_core.portal.jvm import publication
-from tony_core.portal.jvm.publication import JhistPublisher, UnusableRoot, check_root
+from tony_core.portal.jvm.names import UnusableRoot, check_root
+from tony_core.portal.jvm.publication import JhistPublisher
 from tony_core.portal.locations import open_job
 from tony_core.portal.settings import HistoryLocation
 
@@ -138,7 +139,7 @@ def test_a_place_that_cannot_be_written_is_named_once_and_tried_again(
     wait_for(location, 3)
     assert publisher.close()
     assert len(log) == 2, log
-    assert "cannot be written to" in log[0] and "are written to" in log[1]
+    assert "cannot be written: " in log[0] and "are written to" in log[1]
 
 
 def test_without_a_place_nothing_is_written(

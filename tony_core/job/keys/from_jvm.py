@@ -39,8 +39,8 @@ def _ignored(name: str, doc: str) -> Key:
     return Key(name, Kind.TEXT, doc, status=Status.IGNORED)
 
 
-_PORTAL = "For the JVM TonY's portal, a server that is not needed here."
-_HISTORY = "Histories stand in tony.history.location, and no server moves or purges them."
+_PORTAL = "For the JVM TonY's portal; the one here has a settings file of its own."
+_HISTORY = "Histories stand in tony.history.location, and no server moves them."
 
 _IGNORED = [
     _ignored("tony.<any>.jvm.opts", "Options of a JVM; there is none."),

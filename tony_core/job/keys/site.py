@@ -35,7 +35,11 @@ _MEASURING = [
         doc="Where the stories of jobs are kept; as shared as that folder is, private if it is"
             " new."),
     Key("tony.history.retention-sec", Kind.DURATION, default="30d", unit="s",
-        fills="History.retention_s", off=Off.FOREVER, doc="How long they are kept."),
+        fills="History.retention_s", off=Off.FOREVER,
+        doc="How long they are kept: tony gc removes those of jobs that ended before."),
+    Key("tony.history.retention-size", Kind.MEMORY, unit="MB", fills="History.retention_mb",
+        doc="How large all of them may be: of more tony gc removes the oldest. By default of any"
+            " size."),
     Key("tony.portal.url", Kind.TEXT, fills="History.portal_url",
         placeholders=("https://localhost:19886",),
         doc="Where the portal is: the job's links then hold its page there."),

@@ -43,7 +43,8 @@ def page(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<title>{title}</title>{refresh}<style nonce="{nonce}">{read_asset(STYLE)}</style></head>'
-        f'<body><main data-next="{next_event}" data-over="{int(over)}" data-wait="{5 * waits}">'
+        f'<body><main data-part="inside" data-next="{next_event}" data-over="{int(over)}"'
+        f' data-wait="{5 * waits}">'
         f"{inside(job, tasks, metrics, events)}</main>"
         f'<script nonce="{nonce}">{read_asset(SCRIPT)}</script></body></html>'
     )

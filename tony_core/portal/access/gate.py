@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Dict, List, Optional, Tuple
 from urllib.parse import parse_qs
@@ -27,6 +28,7 @@ from tony_core.portal.settings import Settings
 
 CSRF_HEADER, CSRF_FIELD = "x-csrf-token", "csrf"
 MOST_BODY = 64 * 1024
+BODY_S = 20.0
 _FORM = "application/x-www-form-urlencoded"
 _FORWARDED = ("x-forwarded-for", "forwarded", "via", "x-real-ip")
 
@@ -80,6 +82,8 @@ class Gate:
             return
         answer = _Answer(send)
         request = Request(scope, receive)
+        if self._settings.uses_https:
+            scope["scheme"] = "https"  # of the proxy before it, for redirects
         begin = time.monotonic()
         who: List[str] = []
         try:
@@ -210,7 +214,14 @@ class _Answer:
 
 
 async def _read_body(request: Request) -> bytes:
-    """A request's body, which is small; raises :class:`Refused`."""
+    """A request's body, which is small and comes soon; raises :class:`Refused`."""
+    try:
+        return await asyncio.wait_for(_read_parts(request), BODY_S)
+    except asyncio.TimeoutError:
+        raise Refused(408, f"the request was not there within {BODY_S:g} s") from None
+
+
+async def _read_parts(request: Request) -> bytes:
     parts: List[bytes] = []
     size = 0
     async for part in request.stream():

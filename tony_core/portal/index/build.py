@@ -81,7 +81,7 @@ def _figures(record: JobHistory) -> Tuple[Dict[str, float], Tuple[str, ...]]:
     except Exception as error:  # one odd job hides no other
         return {}, (f"its figures cannot be computed: {type(error).__name__}: {error}",)
     kept = [(_text(name, 100), value) for name, value in found.items() if is_number(value, 1e15)]
-    return {name: float(value) for name, value in kept[:_FIGURES]}, ()
+    return {name: float(f"{value:.9g}") for name, value in kept[:_FIGURES]}, ()
 
 
 def _error(job: Mapping[str, Any]) -> str:

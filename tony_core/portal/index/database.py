@@ -26,6 +26,7 @@ QUERY_S = 5.0
 """How long a query may take, and how long it waits for a connection."""
 
 _STEPS = 20_000  # of SQLite's machine between two looks at the clock
+_WAL_PAGES = 4000  # of 4 KB, before they go into the file
 _READER_KB, _WRITER_KB = 2048, 16384
 
 
@@ -90,6 +91,7 @@ class Database:
         self._all.append(made)
         made.execute("PRAGMA journal_mode = WAL")
         made.execute("PRAGMA synchronous = NORMAL")
+        made.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         made.execute(f"PRAGMA cache_size = -{cache_kb}")
         made.execute("PRAGMA temp_store = MEMORY")
         return made

@@ -44,7 +44,7 @@ class Filter(NamedTuple):
 
 
 class Order(NamedTuple):
-    """How a list is sorted: by a column, then the newest first, then by location and id."""
+    """How a list is sorted: by a column, then the newest first."""
 
     name: str
     column: str
@@ -62,8 +62,7 @@ class Order(NamedTuple):
 
     @property
     def _rest(self) -> str:
-        rest = "location ASC, app_id ASC"
-        return rest if self.column == "submitted" else f"submitted DESC, {rest}"
+        return "id ASC" if self.column == "submitted" else "submitted DESC, id ASC"
 
 
 def order_of(query: Query) -> Order:
@@ -195,11 +194,14 @@ def cursor_after(order: Order, row: Sequence[Any]) -> str:
 
 
 def after(order: Order, cursor: str, indexed: bool) -> Tuple[str, List[Any]]:
-    """The condition that a row comes behind the cursor; by the order's index, or without it."""
+    """The condition that a row comes behind the cursor; by the order's index, or without it.
+
+    A cursor names its row by location and id, which stay when the index is made anew.
+    """
     value, submitted, location, app_id = _read_cursor(order, cursor)
     mark = "<" if order.descending else ">"
-    tie = "(location > ? OR (location = ? AND app_id > ?))"
-    args: List[Any] = [location, location, app_id]
+    tie = "+id > coalesce((SELECT id FROM jobs WHERE location = ? AND app_id = ?), 0)"
+    args: List[Any] = [location, app_id]
     if order.column != "submitted":
         tie = f"(submitted < ? OR (submitted = ? AND {tie}))"
         args = [submitted, submitted, *args]

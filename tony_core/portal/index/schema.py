@@ -7,6 +7,7 @@ triggers, how many jobs each value of a facet has in each audience, so that tota
 of a list's filters cost nothing.
 
 A row holds no null: an unknown text is empty, an unknown number 0, since cursors compare them.
+An order ends with the row's number, so that it is whole; by it each index covers its list.
 """
 
 from __future__ import annotations
@@ -59,10 +60,7 @@ def _columns() -> str:
 
 def _sort_index(column: str) -> str:
     order = "DESC" if column not in TEXTS else "ASC"
-    return (
-        f"CREATE INDEX by_{column} ON jobs"
-        f" ({column} {order}, submitted DESC, location, app_id, audience)"
-    )
+    return f"CREATE INDEX by_{column} ON jobs ({column} {order}, submitted DESC, id, audience)"
 
 
 def _count(row: str, change: int) -> str:
@@ -104,7 +102,7 @@ TABLES: Tuple[str, ...] = (
     # Words by their beginnings; a trigram index, which would find any part, is not in old SQLites.
     "CREATE VIRTUAL TABLE search USING fts5 (words, content='details', content_rowid='id',"
     " tokenize='unicode61', columnsize=0)",
-    "CREATE INDEX by_submitted ON jobs (submitted DESC, location, app_id, audience)",
+    "CREATE INDEX by_submitted ON jobs (submitted DESC, id, audience)",
     *(_sort_index(column) for column in _SORTED_OFTEN),
     "CREATE INDEX by_app_id ON jobs (app_id)",
     "CREATE INDEX by_pipeline ON jobs (pipeline, submitted)",

@@ -4,6 +4,9 @@ The folder ``intermediate`` holds a folder for each job that runs or has just en
 portal moves ended ones to ``finished/yyyy/MM/dd``. A job that is in both is taken from the latter:
 its portal made that folder, while ``intermediate`` is open to all who run jobs.
 
+A site may have the two apart (``tony.history.intermediate``, ``tony.history.finished``): then each is
+a location of its own.
+
 The days of ``finished`` change seldom, so a day is listed again only when its time has changed.
 """
 
@@ -57,7 +60,7 @@ class JvmFolder(JobFolder):
         names = [base_name(item.location) for item in listed]
         return found._replace(is_history=newest(names, self.app_id) is not None)
 
-    def record(self, events: bool = True) -> JobHistory:
+    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
         names = [base_name(item.location) for item in self._files.list(self.location)]
         name = newest(names, self.app_id)
         if name is None:
@@ -122,13 +125,24 @@ class JvmLocation:
 
     def version(self) -> str:
         today = datetime.now(timezone.utc).strftime("%Y/%m/%d").split("/")
-        watched = [(INTERMEDIATE,), (FINISHED,), (FINISHED, *today)]
-        times = [self._changed(join(self._root, *names)) for names in watched]
-        if times[:2] == [None, None]:
+        running, finished = self._roots()
+        watched = (running, finished, join(finished, *today))
+        return " ".join(str(self._changed(folder)) for folder in watched)
+
+    def _roots(self) -> Tuple[str, str]:
+        """The folders of running and of finished jobs; a site may have them in places apart."""
+        named = join(self._root, INTERMEDIATE), join(self._root, FINISHED)
+        if any(self._changed(folder) is not None for folder in named):
+            return named
+        inside = [base_name(item.location) for item in self._folders(self._root, None)]
+        if not any(_YEAR.fullmatch(name) or name.startswith("application_") for name in inside):
             raise FileNotFoundError(
-                errno.ENOENT, f"has no folder {INTERMEDIATE!r} or {FINISHED!r}", self._root
+                errno.ENOENT,
+                f"is no history of the JVM TonY: it has no {INTERMEDIATE!r} or {FINISHED!r}, and no"
+                " year or job",
+                self._root,
             )
-        return " ".join(map(str, times))
+        return self._root, self._root
 
     def names(self) -> Mapping[str, float]:
         found: Dict[str, float] = {}
@@ -182,10 +196,9 @@ class JvmLocation:
 
     def _all_places(self) -> Iterator[_Place]:
         """What may hold jobs; ``finished`` comes later, and so it wins."""
-        at = join(self._root, INTERMEDIATE)
-        if self._changed(at) is not None:
-            yield _Place(at, 0.0)  # always listed
-        years = self._folders(join(self._root, FINISHED), _YEAR)
+        running, finished = self._roots()
+        yield _Place(running, 0.0)  # always listed
+        years = self._folders(finished, _YEAR)
         months = [month for year in years for month in self._folders(year.location, _TWO_DIGITS)]
         for month in months:
             for day in self._folders(month.location, _TWO_DIGITS):
@@ -200,7 +213,11 @@ class JvmLocation:
             base_name(item.location): item.mtime_ms / 1000 if self._is_remote else 0.0
             for item in self._folders(place.location, None)
         }
-        found = {app_id: changed for app_id, changed in found.items() if is_app_id(app_id)}
+        found = {
+            app_id: changed
+            for app_id, changed in found.items()
+            if is_app_id(app_id) and not _YEAR.fullmatch(app_id)
+        }
         self._listed[place.location] = (place.changed, found)
         return found
 

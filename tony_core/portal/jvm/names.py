@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Iterable, NamedTuple, Optional
 
+from tony_core.files.location import masked
+
 ENDING = ".jhist"
 IN_PROGRESS = ".inprogress"
 #: Milliseconds of an epoch have 13 digits until the year 2286.
@@ -68,3 +70,17 @@ def newest(names: Iterable[str], app_id: str) -> Optional[str]:
         if its > rank:
             best, rank = name, its
     return best
+
+
+class UnusableRoot(ValueError):
+    """A place that cannot be used for these files; the message says why."""
+
+
+def check_root(root: str) -> str:
+    """The place, as it is used; raises :class:`UnusableRoot`."""
+    if ENDING.strip(".") in root:
+        raise UnusableRoot(
+            f"{masked(root)}: its path may not contain 'jhist', for the JVM TonY's reader takes"
+            " every file with that word in its path for a .jhist file; choose another folder"
+        )
+    return root.rstrip("/") or root

@@ -15,17 +15,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Callable, Deque, Dict, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from tony_core.files.location import base_name, join, masked
 from tony_core.files.port import FileSystem, limited_wait
 from tony_core.files.registry import filesystem
-from tony_core.history.reader import JobHistory, NoHistory
+from tony_core.history.reader import NoHistory
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.job_folders import REMOTE_WAIT_S, JobFolder, UnsafeHistory
+from tony_core.portal.job_folders import REMOTE_WAIT_S, UnsafeHistory
 from tony_core.portal.jvm.avro import library
 from tony_core.portal.jvm.location import FINISHED, INTERMEDIATE
-from tony_core.portal.jvm.names import ENDING
+from tony_core.portal.jvm.names import ENDING, check_root
 from tony_core.portal.jvm.writing import JvmFiles, NotEnded, jvm_files
 from tony_core.portal.locations import open_job
 from tony_core.portal.settings import HistoryLocation
@@ -35,20 +35,6 @@ FOLDER_MODE, FILE_MODE = 0o770, 0o640  # as that TonY's master makes them
 OLDEST_S = 7 * 86400.0
 """Jobs that ended longer ago are not written: Dr. Elephant asks for new ones only."""
 RETRY_S = 30.0
-
-
-class UnusableRoot(ValueError):
-    """A place that cannot be used for these files; the message says why."""
-
-
-def check_root(root: str) -> str:
-    """The place, as it is used; raises :class:`UnusableRoot`."""
-    if ENDING.strip(".") in root:
-        raise UnusableRoot(
-            f"{masked(root)}: its path may not contain 'jhist', for the JVM TonY's reader takes"
-            " every file with that word in its path for a .jhist file; choose another folder"
-        )
-    return root.rstrip("/") or root
 
 
 def write_files(root: str, made: JvmFiles) -> Optional[str]:
@@ -92,8 +78,7 @@ class _Waiting(NamedTuple):
 class JhistPublisher:
     """Writes the jobs of all locations that have a ``write_jhist``, on a thread of its own.
 
-    Raises :class:`UnusableRoot` for a place that cannot be used, ``MissingLibrary`` without
-    the extra.
+    Raises ``UnusableRoot`` for a place that cannot be used, ``MissingLibrary`` without the extra.
     """
 
     def __init__(
@@ -118,11 +103,11 @@ class JhistPublisher:
         self._thread: Optional[threading.Thread] = None
         self.written = 0
 
-    def on_ended(
-        self, location: HistoryLocation, row: JobRow, folder: JobFolder, record: JobHistory
-    ) -> None:
+    def on_ended(self, location: HistoryLocation, row: JobRow) -> None:
         """Take note of a job that has ended; never blocks."""
-        if location.name not in self._roots or (row.finished or 0.0) < self._now() - OLDEST_S:
+        if location.name not in self._roots or location.kind != "tony":
+            return
+        if (row.finished or 0.0) < self._now() - OLDEST_S:
             return
         with self._changed:
             if self._closing or (location.name, row.app_id) in self._known:
@@ -133,6 +118,11 @@ class JhistPublisher:
                 self._thread = threading.Thread(target=self._run, name="jhist", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
+
+    def problems(self) -> List[str]:
+        """What cannot be written now, a sentence each."""
+        with self._changed:
+            return [f"{text[0].upper()}{text[1:]}." for text in self._problems.values()]
 
     def close(self, timeout_s: float = 2 * REMOTE_WAIT_S) -> bool:
         """End; what still waits is written when the portal is started again."""
@@ -171,17 +161,21 @@ class JhistPublisher:
         except (NoHistory, UnsafeHistory, NotEnded):
             return True  # it went away, or there is no end to write
         except OSError as error:
-            self._report(root, f".jhist files cannot be written to {masked(root)}: {error}")
+            self._report(root, f"the files of write-jhist cannot be written: {error}")
             return False
         except Exception:
             self._faults.record(f".jhist file of {job.app_id}")
             return True
-        if self._problems.pop(root, ""):
-            self._log(f".jhist files are written to {masked(root)} again")
+        with self._changed:
+            had_failed = self._problems.pop(root, "")
+        if had_failed:
+            self._log(f"the files of write-jhist are written to {masked(root)} again")
         return True
 
     def _report(self, root: str, problem: str) -> None:
         """Log a problem, once until it has gone."""
-        if root not in self._problems:
+        with self._changed:
+            is_new = root not in self._problems
+            self._problems[root] = problem
+        if is_new:
             self._log(problem)
-        self._problems[root] = problem

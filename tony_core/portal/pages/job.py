@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from markupsafe import Markup
 from starlette.requests import Request
@@ -15,6 +16,7 @@ from tony_core.charts import MEASURED, draw_charts
 from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import timeline
+from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, JobSource
 from tony_core.portal.site import Problem, Site, safe_links
@@ -53,8 +55,26 @@ class OpenJob(NamedTuple):
 
     row: JobRow
     source: JobSource
-    record: JobHistory
     view: JobView
+    links: Mapping[str, str]
+    problems: Tuple[str, ...]
+    has_record: bool  # something is written of it; else only its row is known
+
+
+class Course(NamedTuple):
+    """How it went: what is made from story and metrics."""
+
+    story: Tuple[Line, ...]
+    timeline: Mapping[str, Any]  # as api/timeline answers
+    drawing: Drawing  # the same, drawn
+    charts: str  # all of them
+    own_charts: str  # some, without what is measured of the machine
+    problems: Tuple[str, ...]
+
+    @property
+    def last(self) -> int:
+        """The number of the newest line."""
+        return max((line.number for line in self.story[-20:]), default=0)
 
 
 def routes(site: Site) -> List[Route]:
@@ -80,32 +100,72 @@ def routes(site: Site) -> List[Route]:
 def open_job(site: Site, request: Request) -> OpenJob:
     """The job that a URL names, as far as it can be read."""
     row, source = site.open(request)
+
+    def make() -> Tuple[JobView, Mapping[str, str], Tuple[str, ...], bool]:
+        record = source.record(events=False, metrics=False)
+        view = read_job(record.job, record.tasks, HISTORY, row.app_id)
+        links = {**safe_links(view.links), **safe_links(source.links())}
+        return view, links, record.problems, bool(record.job)
+
+    with reading():
+        found = site.cache.get(row, "job", make, lambda made: 4000 * (2 + len(made[0].tasks)))
+    return OpenJob(row, source, *found)
+
+
+def course_of(site: Site, request: Request, job: OpenJob) -> Course:
+    """How a job went."""
+
+    def make() -> Course:
+        record = job.source.record()
+        tasks = [{"task": task.task} for task in job.view.tasks]
+        url = site.job_url(request, job.row, "api/metrics")
+        own = {"task": _reported(record.metrics.get("task"))}
+        line = timeline(record, time.time() if job.source.is_running else None)
+        return Course(
+            read_story(record),
+            line.to_json(),
+            draw(line),
+            draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url),
+            draw_charts(tasks, own, CHARTS_SHOWN, url),
+            record.problems,
+        )
+
+    def size_of(made: Course) -> int:
+        spans = 100 * len(made.timeline["bars"])
+        return 400 * (len(made.story) + spans) + len(made.charts) + len(made.own_charts)
+
+    with reading():
+        return site.cache.get(job.row, "course", make, size_of)
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Explain what cannot be read now."""
     try:
-        record = source.record()
+        yield
     except (OSError, LookupError) as error:
-        raise Problem(
-            503, "This job cannot be read now", f"{str(error) or type(error).__name__}. Try again."
-        ) from error
-    return OpenJob(row, source, record, read_job(record.job, record.tasks, HISTORY, row.app_id))
+        text = f"{str(error) or type(error).__name__}. Try again."
+        raise Problem(503, "This job cannot be read now", text) from error
 
 
 def show_overview(site: Site, request: Request) -> Response:
     """What a person wants to know first: how it is, why, and where the time went."""
     job = open_job(site, request)
+    course = course_of(site, request, job)
     tasks = _troubled_first(job.view.tasks)
-    story = read_story(job.record)
     return _render(
         site,
         request,
         job,
         "job_overview.html",
         "",
+        course,
         tasks=tasks[:TASKS_SHOWN],
-        story=list(reversed(story[-LINES_SHOWN:])),
-        lines=len(story),
-        charts=_charts(site, request, job, CHARTS_SHOWN, own=True),
+        story=list(reversed(course.story[-LINES_SHOWN:])),
+        lines=len(course.story),
+        charts=Markup(course.own_charts),  # noqa: S704 - draw_charts escapes
         result=_pretty(job.view.result),
-        timeline=timeline_of(job),
+        drawing=course.drawing,
         has_tensorboard=_has_tensorboard(site, job),
     )
 
@@ -149,20 +209,15 @@ def show_tasks(site: Site, request: Request) -> Response:
 def show_metrics(site: Site, request: Request) -> Response:
     """Every metric."""
     job = open_job(site, request)
-    return _render(
-        site,
-        request,
-        job,
-        "job_metrics.html",
-        "metrics",
-        charts=_charts(site, request, job, CHARTS_OF_A_PAGE),
-    )
+    course = course_of(site, request, job)
+    charts = Markup(course.charts)  # noqa: S704 - draw_charts escapes
+    return _render(site, request, job, "job_metrics.html", "metrics", course, charts=charts)
 
 
 def show_story(site: Site, request: Request) -> Response:
     """The whole story, from its beginning."""
     job = open_job(site, request)
-    story = read_story(job.record)
+    course = course_of(site, request, job)
     begin = _number(request, "from")
     return _render(
         site,
@@ -170,8 +225,9 @@ def show_story(site: Site, request: Request) -> Response:
         job,
         "job_story.html",
         "story",
-        story=story[begin : begin + LINES_OF_A_PAGE],
-        lines=len(story),
+        course,
+        story=course.story[begin : begin + LINES_OF_A_PAGE],
+        lines=len(course.story),
         begin=begin,
         step=LINES_OF_A_PAGE,
     )
@@ -201,9 +257,9 @@ def show_config(site: Site, request: Request) -> Response:
     )
 
 
-def read_story(record: JobHistory) -> List[Line]:
+def read_story(record: JobHistory) -> Tuple[Line, ...]:
     """The story's lines; what is odd in one gets its default."""
-    return [
+    return tuple(
         Line(
             event_number(event),
             _time(event.get("time")),
@@ -211,16 +267,21 @@ def read_story(record: JobHistory) -> List[Line]:
             str(event.get("weight")) if event.get("weight") in _WEIGHTS else "info",
         )
         for event in record.events
-    ]
+    )
 
 
 def _render(
-    site: Site, request: Request, job: OpenJob, template: str, tab: str, **values: Any
+    site: Site,
+    request: Request,
+    job: OpenJob,
+    template: str,
+    tab: str,
+    course: Optional[Course] = None,
+    **values: Any,
 ) -> Response:
-    row, source, record, view = job
-    links = {**safe_links(view.links), **safe_links(source.links())}
-    links.pop("page", None) if not source.is_running else None
-    last = max((event_number(event) for event in record.events[-20:]), default=0)
+    row, source, view, links, problems, has_record = job
+    if not source.is_running:
+        links = {name: url for name, url in links.items() if name != "page"}
     may_end = (
         source.is_running
         and site.endings is not None
@@ -231,14 +292,14 @@ def _render(
         template,
         row=row,
         view=view,
-        record=record,
         source=source,
-        state=view.state.value if record.job else row.state,
+        state=view.state.value if has_record else row.state,
         is_running=source.is_running,
         links=links,
+        problems=course.problems if course else problems,
         job_tabs=TABS,
         tab=tab,
-        next_event=last,
+        next_event=course.last if course else None,
         events_url=site.job_url(request, row, "api/events"),
         wait=WAIT_S,
         may_end=may_end,
@@ -246,16 +307,6 @@ def _render(
         figures=dict(row.figures),
         **values,
     )
-
-
-def _charts(site: Site, request: Request, job: OpenJob, most: int, own: bool = False) -> Markup:
-    """The charts, of data that :func:`draw_charts` escapes; ``own``: without what is measured."""
-    metrics: Mapping[str, Any] = job.record.metrics
-    if own:
-        metrics = {"task": _reported(metrics.get("task"))}
-    tasks = [{"task": task.task} for task in job.view.tasks]
-    url = site.job_url(request, job.row, "api/metrics")
-    return Markup(draw_charts(tasks, metrics, most, url))  # noqa: S704
 
 
 def _reported(found: Any) -> Dict[str, Dict[str, Any]]:
@@ -273,11 +324,6 @@ def _troubled_first(tasks: Sequence[TaskView]) -> Tuple[TaskView, ...]:
     if len(tasks) <= TASKS_SHOWN:
         return tuple(tasks)
     return tuple(sorted(tasks, key=lambda task: _ORDER.get(task.state, 4)))
-
-
-def timeline_of(job: OpenJob) -> Mapping[str, Any]:
-    """Where the time went, as ``api/timeline`` has it."""
-    return timeline(job.record, time.time() if job.source.is_running else None).to_json()
 
 
 def _pretty(value: Any) -> str:

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from tony_core.portal.job_source import JobSource, LogChunk, LogProblem
-from tony_core.portal.log_search import cut_to_lines, search_log
+from tony_core.portal.log_search import Part, cut_to_lines, read_part, search_log
 from tony_core.portal.site import HEADERS, Problem, Site
 
 TAIL = 128 * 1024  # bytes that a person gets first
@@ -46,19 +46,19 @@ def show_log(site: Site, request: Request) -> Response:
     def read(begin: int, limit: int) -> LogChunk:
         return source.log(task, name, container, begin, limit)
 
-    chunk, found = LogChunk(b"", 0, 0, True), None
+    part, found = Part("", "", "", 0, 0, 0, True), None
     is_tail = at is None and offset is None
     try:
         if words and is_tail:
             found = search_log(read, words, _offset(request, "from") or 0)
         elif at is not None:
-            begin = max(0, at - CONTEXT)
-            chunk = read(begin, PART)
+            part = read_part(read, at - CONTEXT, PART, at)
+        elif offset is not None:
+            part = read_part(read, offset, PART)
         else:
-            chunk = read(-TAIL, TAIL) if offset is None else read(offset, PART)
+            part = cut_to_lines(read(-TAIL, TAIL), True)
     except LogProblem as error:
         problem = str(error)
-    part = cut_to_lines(chunk, is_tail, -1 if at is None else at)
     return site.render(
         request,
         "log.html",
@@ -71,8 +71,6 @@ def show_log(site: Site, request: Request) -> Response:
         words=words,
         problem=problem,
         part=part,
-        size=chunk.size,
-        over=chunk.over,
         is_tail=is_tail,
         found=found,
         step=PART,
@@ -105,10 +103,12 @@ def send_bytes(site: Site, request: Request) -> Response:
 
 def _streams(source: JobSource, task: str) -> Tuple[Tuple[str, str], ...]:
     try:
-        order = {"stdout": 0, "stderr": 1}
-        return tuple(sorted(source.streams(task), key=lambda each: order.get(each[1], 2)))
+        found = source.streams(task)
     except (LogProblem, OSError, LookupError):
         return ()  # the log's own problem is shown
+    containers = list(dict.fromkeys(container for container, _ in found))
+    order = {"stdout": 0, "stderr": 1}
+    return tuple(sorted(found, key=lambda each: (containers.index(each[0]), order.get(each[1], 2))))
 
 
 def _offset(request: Request, name: str, is_signed: bool = False) -> int | None:

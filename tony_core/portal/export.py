@@ -1,0 +1,84 @@
+"""One job as one HTML file, which any browser opens without a network.
+
+Style and script stand in the file; its policy allows these two by their hashes, and nothing else:
+no request leaves the page, and a text of the job that got through the escaping would run nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import time
+from typing import Optional, Sequence, Tuple
+
+from markupsafe import Markup
+
+from tony_core.charts import draw_charts
+from tony_core.history.figures import job_figures
+from tony_core.history.reader import JobHistory
+from tony_core.history.story_lines import PHASES
+from tony_core.history.timeline import timeline
+from tony_core.portal.pages.job import read_story
+from tony_core.portal.site import make_templates, safe_links
+from tony_core.static import SCRIPT, STYLE, read_asset
+from tony_core.view import JobView
+
+MOST_TASKS = 5_000
+MOST_LINES = 20_000
+MOST_CHARTS = 60
+_END_OF_ELEMENT = re.compile(r"</(?=style|script)", re.IGNORECASE)
+
+
+def export_page(
+    record: JobHistory,
+    view: JobView,
+    config: Sequence[Tuple[str, str, str]] = (),
+    problems: Sequence[str] = (),
+    now: Optional[float] = None,
+) -> str:
+    """The page; ``config``: keys, values and sources; ``problems``: why there is none."""
+    style, script = _inlined(STYLE), _inlined(SCRIPT)
+    line = timeline(record)
+    story = read_story(record)
+    tasks = [{"task": task.task} for task in view.tasks]
+    links = {name: url for name, url in safe_links(view.links).items() if name != "page"}
+    return (
+        make_templates()
+        .get_template("export.html")
+        .render(
+            policy=policy(style, script),
+            style=Markup(style),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704
+            view=view,
+            figures=job_figures(record, line),
+            phases={PHASES[kind]: seconds for kind, seconds in line.sums().items()},
+            links=links,
+            tasks=view.tasks[:MOST_TASKS],
+            charts=Markup(draw_charts(tasks, record.metrics, MOST_CHARTS, "")),  # noqa: S704 - escapes
+            result="" if view.result is None else json.dumps(view.result, indent=2, default=str),
+            story=story[:MOST_LINES],
+            lines=len(story),
+            config=config,
+            problems=[*record.problems, *problems],
+            written=time.time() if now is None else now,
+        )
+    )
+
+
+def policy(style: str, script: str) -> str:
+    """What the page may do: be styled and run by exactly these texts."""
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)};"
+        " base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _inlined(name: str) -> str:
+    """One of our own files, as it may stand in an element."""
+    return _END_OF_ELEMENT.sub(r"<\\/", read_asset(name))
