@@ -214,7 +214,7 @@ def test_it_links_to_the_job_that_it_has_found(go: Path, monkeypatch: pytest.Mon
             stored[key] = value
 
     monkeypatch.setattr(sdk, "XCom", Kept, raising=False)
-    trigger.task_instance = ti  # type: ignore[assignment]
+    monkeypatch.setattr(TonySensingTrigger, "task_instance", ti, raising=False)
     trigger.site = {**trigger.site, "portal_url": "http://portal"}
     fired(trigger)
     assert stored == {"tony_link_portal": page}
