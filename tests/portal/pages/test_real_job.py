@@ -33,6 +33,11 @@ def test_a_job_is_watched_followed_and_ended(browser: Browser, tmp_path: Path) -
         "tony.worker.memory": "512m",
     }.items():
         words += ["--conf", f"{key}={value}"]
+
+    def bring_up(tab: str) -> None:
+        """A tab in the background does not ask for news."""
+        browser.call("Page.bringToFront", tab)
+
     with Running(tmp_path, "portal", "--port", "0") as portal:
         until(lambda: "the portal is at" in portal.err, "the portal's URL")
         found = re.search(r"is at (http://[^/]+)/", portal.err)
@@ -56,9 +61,12 @@ def test_a_job_is_watched_followed_and_ended(browser: Browser, tmp_path: Path) -
             browser.shows(ending, "cannot be undone")
             browser.run(ending, "document.querySelector('button.danger').click()")
             browser.shows(ending, "Back to the job")
+            bring_up(tab)
             browser.wait_for(tab, "document.querySelector('h1 + .state').textContent == 'KILLED'")
             assert browser.run(tab, "window.same") and "End this job" not in browser.shows(tab)
+            bring_up(listed)
             browser.shows(listed, "KILLED")
+            bring_up(log)
             browser.wait_for(log, "document.querySelector('.tools button').hidden")
         finally:
             tony("kill", app_id, cwd=tmp_path)
