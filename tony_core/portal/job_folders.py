@@ -19,7 +19,7 @@ from typing import BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optiona
 from tony_core.files.local import stat_of, user_name
 from tony_core.files.location import is_app_id, join, local_path, masked
 from tony_core.files.port import FileSystem, ReadOnlyFileSystem, Stat, limited_wait, wait_limit
-from tony_core.history.layout import CONFIG, POINTS, is_history_file, segment_number
+from tony_core.history.layout import CONFIG, METRICS, POINTS, is_history_file, segment_number
 from tony_core.history.reader import LARGEST, JobHistory, NoHistory, read_folder
 
 MOST_FILES = 10_000
@@ -85,6 +85,10 @@ class JobFolder(ABC):
     def config(self) -> Optional[bytes]:
         """The masked configuration that it ran with; None if it was not kept."""
 
+    def metrics_json(self) -> Optional[bytes]:
+        """The metrics as the page's JSON has them, where a file holds just that."""
+        return None
+
     def close(self) -> None:
         """Give back what is open."""
 
@@ -111,8 +115,16 @@ class TonyFolder(JobFolder):
         return read_folder(self.location, self.app_id, events, self._files, metrics)
 
     def config(self) -> Optional[bytes]:
+        return self._get(CONFIG)
+
+    def metrics_json(self) -> Optional[bytes]:
+        data = self._get(METRICS)
+        is_whole = data is not None and data[:1] == b"{" and data.rstrip()[-1:] == b"}"
+        return data if is_whole else None
+
+    def _get(self, name: str) -> Optional[bytes]:
         try:
-            return self._files.get(join(self.location, CONFIG), LARGEST)
+            return self._files.get(join(self.location, name), LARGEST)
         except FileNotFoundError:
             return None
 
