@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import socket
 from pathlib import Path
 from typing import Iterator
 
 import pytest
 
 from tests.portal.access.running import Running, lines_of, running
-from tests.second_user import as_stranger, needs_root
+from tests.second_user import UID, as_stranger, needs_root
 from tony_core.portal.settings import Login, Settings
 
 OTHER_HOSTS = (
@@ -74,6 +75,37 @@ class TestTheOwnUser:
         found = as_stranger(code, [portal.url + "/jobs", tries])
         assert [status for status, _ in found] == [403] * len(tries)
         assert "answers processes of root" in found[0][1]
+
+    @needs_root
+    def test_of_a_portal_that_is_not_roots(self, log: Path) -> None:
+        """Its user and root are let in, each by his own name."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "geteuid", lambda: UID)
+            gate = running(Settings(access_log=str(log)))
+            portal = gate.__enter__()
+        try:
+            code = "result = json.load(urllib.request.urlopen(argument))"
+            found = as_stranger(code, portal.url)
+            assert (found["name"], found["is_admin"]) == (str(UID), True)
+            found = portal.ask().data
+            assert (found["name"], found["is_admin"]) == ("root", True)
+        finally:
+            gate.__exit__(None, None, None)
+
+    def test_by_ipv6(self, log: Path) -> None:
+        if not has_ipv6():
+            pytest.skip("this machine has no IPv6")
+        with running(Settings(bind="::1", access_log=str(log))) as portal:
+            assert portal.ask(address="::1").data["is_admin"] is True
+            assert portal.ask(address="::1", headers=[("Host", "evil")]).status == 421
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 class TestHosts:
