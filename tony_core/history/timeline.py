@@ -109,7 +109,7 @@ def timeline(record: JobHistory, now: Optional[float] = None) -> Timeline:
         line.at = min(max(line.at, begin), end)
     sidecars = {str(task.get("task")) for task in record.tasks if task.get("tracking") == "sidecar"}
     job = JobPhases(record, begin, end, is_over, sidecars)
-    bars = TaskBars(record, begin, end, is_over)
+    bars = TaskBars(record, begin, end, is_over, sidecars)
     for line in lines:
         job.take(line)
         bars.take(line)
@@ -120,7 +120,7 @@ def timeline(record: JobHistory, now: Optional[float] = None) -> Timeline:
         is_over,
         phases,
         tuple(job.sessions),
-        bars.finish(sidecars),
+        bars.finish(),
         tuple(job.markers),
         lost_known,
     )
