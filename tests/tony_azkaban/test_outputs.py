@@ -50,6 +50,16 @@ def test_flat_texts_with_and_without_the_jobs_name() -> None:
     assert all(isinstance(text, str) for text in produced.values())
 
 
+def test_with_a_portal_its_addresses_lead_there() -> None:
+    """TensorBoard ended with the job; the portal starts it again."""
+    view = VIEW._replace(links={"portal": "http://portal/jobs/local_1"})
+    produced = outputs(view, JOB, "train", "/history/local_1", {"tensorboard": "http://node:6006/"})
+    assert produced["tony_result.history_url"] == "http://portal/jobs/local_1"
+    assert produced["tony_result.tensorboard_url"] == "http://portal/jobs/local_1/tensorboard"
+    without = outputs(view, JOB, "train", "/history/local_1", {})
+    assert without["tony_result.tensorboard_url"] == "", "it had none"
+
+
 def test_a_job_of_a_flow_within_a_flow_has_its_own_name(tmp_path: Path) -> None:
     """The same files run alone and in another flow; the whole path stays as another name."""
     names = {"tony_result.train.metrics.auc"}

@@ -46,6 +46,15 @@ def test_a_job_from_its_start_to_its_end(tmp_path: Path) -> None:
         assert run.view().links["azkaban"] == "http://az.example:8081/executor?execid=12"
 
 
+def test_where_the_site_has_a_portal_log_and_outputs_lead_there(tmp_path: Path) -> None:
+    job = Job(tmp_path, "report").set({"tony.portal.url": "http://portal/"})
+    log = job.run()
+    page = f"http://portal/jobs/{job.outputs['tony_result.application_id']}"
+    assert f"\n  portal: {page}\n" in log[log.index("last lines of") :]
+    assert "history: " not in log
+    assert job.outputs["tony_result.history_url"] == page
+
+
 def test_the_log_ends_with_the_failing_task(tmp_path: Path) -> None:
     log = Job(tmp_path, "fail").run(1)
     tail = log[log.index("FAILED train (") :]

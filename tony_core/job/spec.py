@@ -205,6 +205,10 @@ class History(NamedTuple):
     portal_url: Optional[str] = None
     retention_mb: Optional[int] = None  # None: any size
 
+    def job_page(self, app_id: str) -> str:
+        """The page of a job in the portal; empty where the site has none."""
+        return f"{self.portal_url.rstrip('/')}/jobs/{app_id}" if self.portal_url else ""
+
 
 class Runtime(NamedTuple):
     """The Python and the place of our own code on nodes."""

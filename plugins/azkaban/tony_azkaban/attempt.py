@@ -18,6 +18,7 @@ from tony_core.cli.interrupts import Interrupts
 from tony_core.client.cluster_login import open_for_job
 from tony_core.client.exit_codes import ExitCode, exit_code_of_state
 from tony_core.client.lookup import history_root
+from tony_core.client.portal_pages import with_portal
 from tony_core.client.submission import prepare, send
 from tony_core.client.tails import Tails, read_tails
 from tony_core.client.watch import Watch
@@ -133,6 +134,7 @@ class Attempt:
             code = int(ExitCode.TERMINATED)
             if not cancellation.claim_report():
                 _wait_for_exit()
+        view = with_portal(view, self._job.history)
         root = history_root(scheduler, self._job)
         history = f"{root.rstrip('/')}/{view.app_id}" if root else ""
         path = os.environ.get(OUTPUTS)

@@ -20,6 +20,7 @@ import os
 import re
 from typing import AbstractSet, Dict, Mapping, Optional
 
+from tony_core.client.portal_pages import PORTAL, tensorboard_page
 from tony_core.job.spec import Job
 from tony_core.view import JobView
 
@@ -39,15 +40,17 @@ def outputs(
 ) -> Dict[str, str]:
     """The outputs by name, each also with the job's name, for flows with several jobs.
 
-    ``links`` are those it had while it ran, since TensorBoard ends with the master. ``named`` are
-    the outputs that the flow's files name, which exist at least as an empty text.
+    ``links`` are those it had while it ran, since TensorBoard ends with the master: the portal,
+    where there is one, starts it again. ``named`` are the outputs that the flow's files name, which
+    exist at least as an empty text.
     """
+    portal, tensorboard = view.links.get(PORTAL, ""), links.get("tensorboard", "")
     values: Dict[str, str] = {
         "application_id": view.app_id,
         "outcome": view.state.value,
         "duration_s": f"{view.duration_s(view.finished or 0.0) or 0.0:.1f}",
-        "tensorboard_url": links.get("tensorboard", ""),
-        "history_url": view.links.get("portal", "") or history,
+        "tensorboard_url": tensorboard_page(portal) if portal and tensorboard else tensorboard,
+        "history_url": portal or history,
     }
     for metric, value in metrics(view, job).items():
         values[f"metrics.{metric}"] = repr(value)

@@ -73,7 +73,9 @@ SHOWN = '''
 from airflow.sdk import DAG
 from tony_airflow.operators.tony import TonyOperator
 
-for how, deferrable in (("shown", False), ("shown_deferred", True)):
+PORTAL = {"tony.portal.url": "http://portal.example"}
+
+for how, deferrable, more in (("shown", False, {}), ("shown_deferred", True, PORTAL)):
     with DAG(how, schedule=None):
         TonyOperator(
             task_id="train",
@@ -84,7 +86,7 @@ for how, deferrable in (("shown", False), ("shown_deferred", True)):
             tensorboard_log_dir="{{ dag_run.conf['events'] }}",
             env={"PATH": "{{ dag_run.conf['bin'] }}:/usr/bin:/bin"},
             roles={"worker": {"instances": 1, "memory": "64m"}},
-            conf={"tony.am.memory": "256", "tony.task.kill-grace": "1"},
+            conf={"tony.am.memory": "256", "tony.task.kill-grace": "1", **more},
             poll_interval=1,
             deferrable=deferrable,
         )

@@ -19,7 +19,8 @@ def flows(azkaban: GetFlows) -> Flows:
 
 
 def test_success(flows: Flows) -> None:
-    run = flows.one("sh -c 'sleep 0.5; echo done'", **{"tony.worker.instances": 2}).ends()
+    settings = {"tony.worker.instances": 2, "tony.portal.url": "http://portal.example"}
+    run = flows.one("sh -c 'sleep 0.5; echo done'", **settings).ends()
     lines = run.log_lines()
     app_id = run.app_id()
     first = next(line for line in lines if "application" in line and "local_" in line)
@@ -28,6 +29,7 @@ def test_success(flows: Flows) -> None:
     for task in ("worker:0", "worker:1"):
         assert any(f"log of {task}: " in line for line in lines), run.log()
     assert lines[lines.index("last lines of worker:1 (stdout):") + 1] == "  | done"
+    assert f"  portal: http://portal.example/jobs/{app_id}" in lines
     assert cut_links(lines) == []
     assert "SUCCEEDED" in "\n".join(lines)
     status = flows.status(app_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.error
 import urllib.request
 from typing import Tuple
 
@@ -23,6 +24,22 @@ Both = Tuple[Flows, Hadoop]
 
 CLINGS = "sh -c 'trap \"\" TERM; echo up; setsid sleep 300 & sleep 301; sleep 302'"
 """A program that minds no TERM, with a child in a session of its own."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: object) -> None:
+        return None
+
+
+def leads_to(url: str) -> str:
+    """Where the ResourceManager leads a browser that opens an application's tracking URL."""
+    if "/proxy/" not in url:
+        return url
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(url, timeout=60) as answer:
+            return f"{url} answers {answer.status}"
+    except urllib.error.HTTPError as error:
+        return str(error.headers["Location"])
 
 
 @pytest.fixture
@@ -68,11 +85,19 @@ def test_a_failing_task(both: Both) -> None:
     flows, cluster = both
     run = flows.one(
         "sh -c 'echo the very last words >&2; exit 7'",
-        **{"tony.am.retry-count": 0, "tony.worker.instances": 2},
+        **{
+            "tony.am.retry-count": 0,
+            "tony.worker.instances": 2,
+            "tony.portal.url": "http://portal.example",
+        },
     ).ends("FAILED")
     log = "\n".join(run.log_lines())
     assert "code 7" in log and "the very last words" in log, log
-    assert cluster.application(run.app_id())["finalStatus"] == "FAILED"
+    app = cluster.application(run.app_id())
+    assert app["finalStatus"] == "FAILED"
+    portal = f"http://portal.example/jobs/{run.app_id()}"
+    assert f"  portal: {portal}" in run.log_lines()
+    assert leads_to(app["trackingUrl"]) == portal
     flows.nothing_runs()
 
 

@@ -11,7 +11,12 @@ import pytest
 from airflow.providers.common.compat import sdk
 
 from tony_airflow.connection import Site
-from tony_airflow.links.addresses import application_page, lasting_links, links_of
+from tony_airflow.links.addresses import (
+    application_page,
+    lasting_links,
+    links_of,
+    portal_page,
+)
 from tony_airflow.links.tony import LINKS, LOG, TaskLogLink, TaskLogsLink, a_push, key_of, push
 from tony_core.schedulers.port import AppState
 from tony_core.view import HISTORY, JobView, TaskView
@@ -97,12 +102,43 @@ class TestWhereTheyLead:
         }
 
     def test_when_it_has_ended_to_what_stays(self) -> None:
-        ended = VIEW._replace(state=AppState.FAILED, links={"portal": "http://portal/jobs/x"})
-        assert links_of(ended, APPLICATION)["page"] == "http://portal/jobs/x"
-        assert links_of(ended, APPLICATION, "/tony/x/")["logs"] == "/tony/x/logs"
-        bare = links_of(ended._replace(links={}), APPLICATION)
+        ended = VIEW._replace(state=AppState.FAILED, links={})
+        bare = links_of(ended, APPLICATION)
         assert bare["page"] == bare["yarn"] == APPLICATION
-        assert "page" not in links_of(ended._replace(links={}))
+        assert links_of(ended, APPLICATION, "/tony/x/")["logs"] == "/tony/x/logs"
+        assert "page" not in links_of(ended)
+
+    @pytest.mark.parametrize("kept", ["", "/tony/x/"])
+    @pytest.mark.parametrize("application", ["", APPLICATION])
+    @pytest.mark.parametrize("log_url", ["http://node/logs/1", "/var/tony/worker_0"])
+    @pytest.mark.parametrize("is_in_view", [True, False])
+    def test_when_it_has_ended_to_the_portal_on_every_scheduler(
+        self, kept: str, application: str, log_url: str, is_in_view: bool
+    ) -> None:
+        page = "http://portal/jobs/x"
+        ended = VIEW._replace(
+            state=AppState.FAILED,
+            links={"portal": page} if is_in_view else {},
+            tasks=(TaskView("worker:0", log_url=log_url), TaskView("worker:1")),
+        )
+        # Where its history cannot be read, the connection has the portal all the same.
+        found = links_of(ended, application, kept, "http://other/jobs/x" if is_in_view else page)
+        assert found.pop("yarn", "") == application
+        assert found == {
+            "portal": page,
+            "page": page,
+            "logs": f"{page}/tasks",
+            "log:worker:0": f"{page}/log/worker%3A0",
+        }
+
+    def test_the_connections_portal_while_it_runs_and_before_its_page_answers(self) -> None:
+        waiting = JobView(APP, AppState.ACCEPTED, "scheduler")
+        assert links_of(waiting, portal="http://portal/jobs/x") == {
+            "portal": "http://portal/jobs/x"
+        }
+        site = Site(portal_url="http://portal/")
+        assert portal_page(site, APP) == f"http://portal/jobs/{APP}"
+        assert portal_page(Site(), APP) == ""
 
     def test_a_log_that_is_a_folder_of_a_machine(self) -> None:
         """The embedded scheduler's: a browser sees it by the job's page, while there is one."""
@@ -117,6 +153,7 @@ class TestWhereTheyLead:
     def test_no_button_runs_a_script(self) -> None:
         """A program that runs as its job's user can write what is read of the job."""
         evil = dict.fromkeys(("portal", "tensorboard", "page"), "javascript:alert(1)")
+        assert links_of(VIEW._replace(links={}, tasks=()), portal="javascript:alert(1)") == {}
         tasks = (TaskView("worker:0", log_url="javascript://h/%0aalert(1)"),)
         for state in (AppState.RUNNING, AppState.FAILED):
             assert links_of(VIEW._replace(state=state, links=evil, tasks=tasks)) == {}
@@ -139,6 +176,7 @@ def test_a_result_has_the_addresses_of_now_and_those_that_were() -> None:
     seen = {"page": "http://a/", "tensorboard": "http://b/"}
     assert lasting_links(ended, seen) == {
         "page": "http://p/",
+        "logs": "http://p/tasks",
         "portal": "http://p/",
         "tensorboard": "http://b/",
     }

@@ -93,6 +93,28 @@ class TestATask:
         assert view.links["airflow"] == ti.log_url and "airflow.task:train" in view.tags
         assert ti.state == {"tony_application_id_0": job.app_id}
 
+    def test_where_the_site_has_a_portal_all_its_links_lead_there(self) -> None:
+        ti = Instance()
+        conf = {"tony.portal.url": "http://portal/"}
+        result = operator(REPORTS, conf=conf).execute(ti.context())
+        page = f"http://portal/jobs/{result['application_id']}"
+        expected = {"page": page, "portal": page, "logs": f"{page}/tasks"}
+        assert result["links"] == expected
+        for name, url in {**expected, "log_worker_0": f"{page}/log/worker%3A0"}.items():
+            assert ti.pushed[f"tony_link_{name}"] == url
+
+    def test_each_try_leads_to_its_own_job(self) -> None:
+        ti = Instance(retries=1)
+        conf = {"tony.portal.url": "http://portal/"}
+        with pytest.raises(AirflowException):
+            ti.task(FAILS, conf=conf).execute(ti.context())
+        first = ti.pushed["tony_link_portal"]
+        ti.retry().task(REPORTS, conf=conf).execute(ti.context())
+        assert ti.pushed["tony_link_portal"] == ti.pushed["tony_link_page"] != first
+        assert {first, ti.pushed["tony_link_portal"]} == {
+            f"http://portal/jobs/{job.app_id}" for job in jobs()
+        }
+
     def test_the_log_of_a_task_can_be_read_while_it_runs(self, log_lines: List[str]) -> None:
         ti = Instance()
         task = ti.task(f'print("the first epoch", flush=True); {SLEEPS}')
@@ -659,6 +681,11 @@ class TestDeferred:
         }  # fmt: skip
         assert ti.pushed["tony_link_log_worker_0"] == f"{page}logs/worker%3A0"
         assert ti.pushed["tony_link_tensorboard"] == f"{page}#metrics"
+        with_portal = {**arguments["site"], "portal_url": "http://portal"}
+        ti.task().execute_complete(ti.context(), {**reported_to, "site": with_portal})
+        portal = f"http://portal/jobs/{reported_to['app_id']}"
+        assert ti.pushed["tony_link_tensorboard"] == f"{portal}/tensorboard"
+        assert ti.pushed["tony_link_logs"] == f"{portal}/tasks"
         with RecordedJob(
             TaskInstanceKey("dag", "run", "train"), ti.pushed.get, lambda conn_id: None
         ) as kept:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator
 
 import pytest
+from airflow.providers.common.compat import sdk
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
@@ -189,6 +190,41 @@ def test_deferred_until_it_has_ended(go: Path) -> None:
         found = sensor(application_id=app_id).execute_complete({}, content)
         assert found == {"application_id": app_id, "state": "SUCCEEDED"}
     timer.join()
+
+
+def test_it_links_to_the_job_that_it_has_found(go: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which names a portal itself; the connection has none."""
+    app_id = start(go, tags=["linked"], conf={"tony.portal.url": "http://portal"})
+    ti, page = Instance(), f"http://portal/jobs/{app_id}"
+    waiting = sensor(tag="linked")
+    assert not waiting.poke(ti.context())
+    trigger = deferred(tag="linked")
+    timer = later(go)
+    waiting.execute(ti.context())
+    timer.join()
+    assert ti.pushed == {"tony_link_portal": page}
+    links = {one.name: one.get_link(waiting, ti_key=None) for one in waiting.operator_extra_links}
+    assert links == {"YARN application": "", "Portal": page}
+
+    stored: Dict[str, str] = {}
+
+    class Kept:
+        @staticmethod
+        async def aset(key: str, value: str, **where: Any) -> None:
+            stored[key] = value
+
+    monkeypatch.setattr(sdk, "XCom", Kept, raising=False)
+    monkeypatch.setattr(TonySensingTrigger, "task_instance", ti, raising=False)
+    trigger.site = {**trigger.site, "portal_url": "http://portal"}
+    fired(trigger)
+    assert stored == {"tony_link_portal": page}
+
+
+def test_deferred_it_leaves_its_links_to_the_trigger(go: Path) -> None:
+    waiting = sensor(tag="not-there", deferrable=True)
+    with pytest.raises(TaskDeferred):
+        waiting.execute({})
+    assert waiting.operator_extra_links == ()
 
 
 def test_deferred_before_the_job_is_there(go: Path) -> None:

@@ -73,9 +73,9 @@ class StatusSite:
         )
         self.url = f"http://{self.address(self.server.port)}/"
         info.links["page"] = self.url if proxy is None else proxy.public_url
-        portal = job.history.portal_url
+        portal = job.history.job_page(info.app_id)
         if portal:
-            info.links["portal"] = f"{portal.rstrip('/')}/jobs/{info.app_id}"
+            info.links["portal"] = portal
         for name, url in job.links:
             info.links.setdefault(name, url)
 

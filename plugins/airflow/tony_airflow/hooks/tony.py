@@ -28,7 +28,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 
 from tony_airflow.connection import CONN_TYPE, LOCAL, YARN, Site, site_of
 from tony_airflow.errors import message_of
-from tony_airflow.links.addresses import application_page, links_of
+from tony_airflow.links.addresses import application_page, links_of, portal_page
 from tony_airflow.logins import SiteError, find_embedded_problem, refuse_own_login
 from tony_core.client.errors import ClientError
 from tony_core.client.kill import Killed, kill
@@ -253,7 +253,8 @@ class TonyHook(BaseHook):
 
     def links(self, app_id: str) -> Dict[str, str]:
         """The addresses of its links, by the names in :mod:`tony_airflow.links.tony`."""
-        return links_of(self.view(app_id), application_page(self.site, app_id))
+        application, portal = application_page(self.site, app_id), portal_page(self.site, app_id)
+        return links_of(self.view(app_id), application, portal=portal)
 
     def metrics(self, app_id: str) -> Dict[str, float]:
         """The last value of each metric that its program reported."""

@@ -1,9 +1,10 @@
 """The addresses of a job's links, while it runs and when it has ended.
 
 A job's page, and the TensorBoard behind it, end with its master. The portal stays, where a site has
-one, and on YARN the application's page in the ResourceManager, with every container's logs. The
-list of all tasks' logs is a part of the job's page while it exists, then of the page in Airflow's
-own web server.
+one, and all links of a job that has ended lead there, on every scheduler. Without a portal there is
+on YARN the application's page in the ResourceManager, with every container's logs; and the list of
+all tasks' logs, a part of the job's page while it exists, is then one of the page in Airflow's own
+web server.
 """
 
 from __future__ import annotations
@@ -16,25 +17,30 @@ from airflow.providers.common.compat.version_compat import AIRFLOW_V_3_0_PLUS
 
 from tony_airflow.connection import YARN, Site
 from tony_airflow.links.tony import APPLICATION, LOG, LOGS, PAGE, PORTAL, TENSORBOARD
+from tony_core.client.portal_pages import log_page, tasks_page
 from tony_core.hadoop.errors import ConfigurationError
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.site.endpoints import rm_web
 from tony_core.job.settings import is_remote
+from tony_core.job.spec import History
 from tony_core.view import JobView, TaskView
 
 
-def links_of(view: JobView, application: str = "", kept: str = "") -> Dict[str, str]:
+def links_of(
+    view: JobView, application: str = "", kept: str = "", portal: str = ""
+) -> Dict[str, str]:
     """A job's links by name, without those that lead nowhere now.
 
     ``application`` is the result of :func:`application_page`, ``kept`` that of
-    :func:`history_page`.
+    :func:`history_page`, ``portal`` that of :func:`portal_page`.
     """
     known = {name: url for name, url in view.links.items() if is_web(url)}
     found: Dict[str, str] = {}
     if application:
         found[APPLICATION] = _same_manager(application, known.get(PAGE, ""))
-    if PORTAL in known:
-        found[PORTAL] = known[PORTAL]
+    portal = known.get(PORTAL) or (portal if is_web(portal) else "")
+    if portal:
+        found[PORTAL] = portal
     if TENSORBOARD in known:
         found[TENSORBOARD] = known[TENSORBOARD]
     if not view.state.ended and PAGE in known:
@@ -42,15 +48,25 @@ def links_of(view: JobView, application: str = "", kept: str = "") -> Dict[str, 
         found[LOGS] = f"{known[PAGE].rstrip('/')}/logs"
     elif view.state.ended and (PORTAL in found or APPLICATION in found or kept):
         found[PAGE] = found.get(PORTAL) or found.get(APPLICATION) or kept
-    if view.state.ended and kept:
-        found[LOGS] = f"{kept}logs"
+    if view.state.ended and (portal or kept):
+        found[LOGS] = tasks_page(portal) if portal else f"{kept}logs"
     for task in view.tasks:
-        log = _log_of(task, "" if view.state.ended else known.get(PAGE, ""))
-        if not log and view.state.ended and kept:
+        if view.state.ended and portal:
+            log = log_page(portal, task.task) if task.log_refs() or task.log_url else ""
+        else:
+            log = _log_of(task, "" if view.state.ended else known.get(PAGE, ""))
+        if not log and view.state.ended and kept and not portal:
             log = f"{kept}logs/{quote(task.task, safe='', errors='replace')}"
         if log:
             found[LOG + task.task] = log
     return found
+
+
+def found_links(view: JobView, site: Site) -> Dict[str, str]:
+    """The links to a job that a sensor has found: those that stay after its end."""
+    application, portal = application_page(site, view.app_id), portal_page(site, view.app_id)
+    found = links_of(view, application, portal=portal)
+    return {name: url for name, url in found.items() if name in (APPLICATION, PORTAL)}
 
 
 def lasting_links(view: JobView, seen: Mapping[str, str]) -> Dict[str, str]:
@@ -102,6 +118,14 @@ def application_page(site: Site, app_id: str) -> str:
         return ""
     # With two of them, either redirects to the active one.
     return f"{urls[0]}/cluster/app/{app_id}" if urls else ""
+
+
+def portal_page(site: Site, app_id: str) -> str:
+    """The job in the portal that the connection names; empty without one.
+
+    A job that names a portal itself has its own link, once a page or history of it is read.
+    """
+    return History(portal_url=site.portal_url).job_page(app_id)
 
 
 def _same_manager(application: str, page: str) -> str:

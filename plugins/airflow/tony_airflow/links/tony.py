@@ -102,6 +102,9 @@ LINKS: Tuple[BaseOperatorLink, ...] = (
 )
 """The links of every job."""
 
+SENSOR_LINKS: Tuple[BaseOperatorLink, ...] = (YarnApplicationLink(), PortalLink())
+"""The links of a sensor, to the job that it has found."""
+
 
 def links_for(roles: Any) -> Tuple[Any, ...]:
     """The links to the job, and to each task's log that is known when the DAG is parsed."""

@@ -30,13 +30,14 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from tony_airflow.hooks.tony import NotOwn, TonyHook
 from tony_airflow.job_arguments import read_arguments, secrets_of
-from tony_airflow.links.addresses import application_page, links_of
-from tony_airflow.links.tony import TENSORBOARD
+from tony_airflow.links.addresses import application_page, links_of, portal_page
+from tony_airflow.links.tony import PORTAL, TENSORBOARD
 from tony_airflow.operators.ownership import SETTLED_S, is_true_within
 from tony_airflow.tags import LINK, TaskTags
 from tony_core.client.errors import ClientError, NotFound
 from tony_core.client.merge import from_status
 from tony_core.client.outage import SchedulerOutage
+from tony_core.client.portal_pages import tensorboard_page
 from tony_core.client.watch import Watch
 from tony_core.client.workflow.output import OutputReader, parse_position, unreadable
 from tony_core.client.workflow.report import Reporter
@@ -299,10 +300,14 @@ class TaskJob:
         """Push the links of a view; ``application`` is the application's page, where known."""
         if application is None:
             application = application_page(self.hook.site, view.app_id)
-        found = links_of(view, application, self.history_page)
+        portal = portal_page(self.hook.site, view.app_id)
+        found = links_of(view, application, self.history_page, portal)
         had_tensorboard = TENSORBOARD in self.links.keys() - view.links.keys()
-        if view.state.ended and self.history_page and had_tensorboard:
-            found[TENSORBOARD] = f"{self.history_page}#metrics"  # TensorBoard ended with its master
+        if view.state.ended and had_tensorboard:  # it ended with its master
+            if PORTAL in found:
+                found[TENSORBOARD] = tensorboard_page(found[PORTAL])
+            elif self.history_page:
+                found[TENSORBOARD] = f"{self.history_page}#metrics"
         self.push_links(found)
 
     def push_last_links(self, view: Optional[JobView] = None) -> None:

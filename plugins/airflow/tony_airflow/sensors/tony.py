@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
 
 from airflow.providers.common.compat.sdk import BaseSensorOperator
 
+from tony_airflow.links.tony import SENSOR_LINKS
 from tony_airflow.parsing import (
     Argument,
     GivenUser,
@@ -106,11 +107,26 @@ class TonySensor(BaseSensorOperator):
         self.run_as_owner = run_as_owner
         self.deferrable = is_deferrable(deferrable)
         self.unreachable_timeout = check_seconds("unreachable_timeout", unreachable_timeout)
+        self._is_deferred = False  # then the trigger pushes the links, in another process
         self._wait: Optional[SensorWait] = None
+
+    @property
+    def operator_extra_links(self: Any) -> Any:  # type: ignore[override]
+        """Airflow's call; for a mapped task it comes before there is a sensor.
+
+        Empty once the task is deferred, as for the operator.
+        """
+        is_deferred = isinstance(self, TonySensor) and self._is_deferred
+        return () if is_deferred else SENSOR_LINKS
+
+    @property
+    def links_pushed(self) -> Mapping[str, str]:
+        """The links of this try, by name."""
+        return self._wait.links if self._wait is not None else {}
 
     def execute(self, context: Any) -> Any:
         """Airflow's call."""
-        wait = self._begin()
+        wait = self._begin(context)
         if self.deferrable:
             return wait.check_or_defer()
         try:
@@ -120,16 +136,22 @@ class TonySensor(BaseSensorOperator):
 
     def poke(self, context: Any) -> Any:
         """Airflow's call for each check on a worker."""
-        return (self._wait or self._begin()).poke()
+        return (self._wait or self._begin(context)).poke()
 
     def execute_complete(self, context: Any, event: Mapping[str, Any]) -> Any:
         """Airflow's call when the trigger has fired."""
         from tony_airflow.sensors.waiting import result_of
 
+        self._is_deferred = True
         return result_of(event, self.log)
 
-    def _begin(self) -> SensorWait:
+    def wait_in_trigger(self, trigger: Any, timeout: timedelta) -> None:
+        """Defer the sensor until the trigger fires."""
+        self._is_deferred = True
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=timeout)
+
+    def _begin(self, context: Any) -> SensorWait:
         from tony_airflow.sensors.waiting import SensorWait
 
-        self._wait = SensorWait(self)
+        self._wait = SensorWait(self, context.get("ti"))
         return self._wait

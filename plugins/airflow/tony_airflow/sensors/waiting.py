@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Union
 
 from airflow.providers.common.compat.sdk import (
     AirflowException,
@@ -16,12 +16,16 @@ from airflow.providers.common.compat.sdk import (
 
 from tony_airflow.errors import FOR_GOOD, as_airflow, translated_errors
 from tony_airflow.hooks.tony import TonyHook
+from tony_airflow.links.addresses import found_links
+from tony_airflow.links.tony import PORTAL, push
 from tony_airflow.logins import requested_user
 from tony_airflow.triggers.sensing import TonySensingTrigger
 from tony_core.client.errors import ClientError, NotFound
+from tony_core.client.merge import from_status
 from tony_core.client.outage import REFUSED_S, SchedulerOutage
 from tony_core.client.workflow.condition import MISSED, REACHED, WAITING, Condition, ConditionResult
 from tony_core.schedulers.port import LastingRefusal, NoSuchApplication, SchedulerError
+from tony_core.view import JobView
 
 if TYPE_CHECKING:
     from tony_airflow.sensors.tony import TonySensor
@@ -32,8 +36,11 @@ REFUSAL_PAUSE_S = 2.0
 class SensorWait:
     """The wait of one sensor, from its first check to the close of its connections."""
 
-    def __init__(self, sensor: TonySensor) -> None:
+    def __init__(self, sensor: TonySensor, ti: Any = None) -> None:
+        """``ti``: the task instance, whose links are pushed."""
+        self.links: Dict[str, str] = {}
         self._sensor = sensor
+        self._ti = ti
         self._log = sensor.log
         self._condition = read_condition(sensor)
         self._hook = _open_hook(sensor)
@@ -70,16 +77,15 @@ class SensorWait:
 
     def _defer(self) -> None:
         sensor = self._sensor
-        sensor.defer(
-            trigger=TonySensingTrigger(
+        sensor.wait_in_trigger(
+            TonySensingTrigger(
                 site=self._hook.site.for_trigger(),
                 condition=self._condition.to_dict(),
                 poll_interval=max(sensor.poke_interval, 1.0),
                 unreachable_s=sensor.unreachable_timeout,
                 host=socket.gethostname(),
             ),
-            method_name="execute_complete",
-            timeout=timedelta(seconds=sensor.timeout),
+            timedelta(seconds=sensor.timeout),
         )
 
     def _check(self) -> ConditionResult:
@@ -120,7 +126,25 @@ class SensorWait:
             if status is None:
                 return ConditionResult(WAITING, condition.explain_missing(listed, own))
         wants_metrics = condition.metric is not None and status is not None
-        return condition.check(status, hook.metrics(status.app_id) if wants_metrics else {})
+        answer = condition.check(status, hook.metrics(status.app_id) if wants_metrics else {})
+        if status is not None:
+            self._push_links(status)
+        return answer
+
+    def _push_links(self, status: Any) -> None:
+        """Push the links to the job that was found; a link is no reason to fail a wait."""
+        site = self._hook.site
+        try:
+            view = status if isinstance(status, JobView) else from_status(status)
+            if view.state.ended and not site.portal_url and PORTAL not in view.links:
+                view = self._hook.view(view.app_id)  # a job may name a portal itself
+            found = found_links(view, site)
+            fresh = {name: url for name, url in found.items() if self.links.get(name) != url}
+            self.links.update(fresh)
+            if self._ti is not None:
+                push(self._ti, fresh, fresh)
+        except Exception as error:
+            self._log.warning("the links could not be kept: %s", error)
 
 
 def _open_hook(sensor: TonySensor) -> TonyHook:

@@ -8,8 +8,9 @@ from typing import Any, AsyncIterator, Dict, List, Mapping, Optional
 import attrs
 from airflow.triggers.base import TriggerEvent
 
+from tony_airflow.connection import Site
 from tony_airflow.hooks.tony_async import TonyAsyncHook
-from tony_airflow.links.addresses import history_page, links_of
+from tony_airflow.links.addresses import history_page, links_of, portal_page
 from tony_airflow.links.tony import LOG, a_push
 from tony_airflow.tags import LINK
 from tony_airflow.triggers.base import SiteTrigger
@@ -60,7 +61,7 @@ class TonyTrigger(SiteTrigger):
                     reporter.view(update.view)
                     for line in update.output:
                         self.info(line)
-                    await self._push(links_of(update.view), pushed)
+                    await self._push(links_of(update.view, portal=self._portal()), pushed)
                 elif isinstance(update, Retrying):
                     self.warn_of_retry(update)
                 elif isinstance(update, PageUnreadable):
@@ -103,9 +104,13 @@ class TonyTrigger(SiteTrigger):
             return
         try:
             view = await asyncio.wait_for(hook.a_view(self.app_id), LAST_VIEW_S)
-            await self._push(links_of(view, kept=history_page(self.task_instance)), {})
+            kept = history_page(self.task_instance)
+            await self._push(links_of(view, kept=kept, portal=self._portal()), {})
         except Exception as error:
             self.warn(f"the links could not be kept: {error!r}")
+
+    def _portal(self) -> str:
+        return portal_page(Site.from_dict(self.site), self.app_id)
 
     async def _push(self, links: Mapping[str, str], pushed: Dict[str, str]) -> None:
         fresh = {
