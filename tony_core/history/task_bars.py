@@ -56,6 +56,7 @@ class TaskBars:
     ) -> None:
         self._record, self._begin, self._end, self._is_over = record, begin, end, is_over
         self._sidecars = sidecars
+        self._began = begin  # the newest session
         self._tasks: Dict[str, _Task] = {}
         self._asked: Dict[str, float] = {}  # role -> when containers for it were last requested
         for task in record.tasks:
@@ -111,22 +112,22 @@ class TaskBars:
         if task.open is not None and (task.open.kind, task.open.session) == (RUNNING, line.session):
             return  # taken over by a next master: it went on
         at, waited = line.at, line.fields.get("ready_s")
-        begin = task.open.begin if task.open is not None else at
-        task.close(at)
-        if is_number(waited, LATEST) and waited > 0:
-            ready = max(at - waited, begin)
-            if task.spans and task.spans[-1].end > ready:
-                last = task.spans[-1]
-                task.spans[-1] = last._replace(end=max(last.begin, ready))
-                ready = task.spans[-1].end
+        if task.open is None and task.held is not None and self._began > task.held_until:
+            # In the container of its last session, so nothing was launched.
+            task.open = Span(STAGING, self._began, at, line.session, "", node)
+        if is_number(waited, LATEST) and task.open is not None:
+            ready = max(at - max(0.0, waited), task.open.begin)
+            task.close(ready)
             if ready < at:
                 task.spans.append(Span(READY, ready, at, line.session, "", node))
+        task.close(at)
         task.open = Span(RUNNING, at, at, line.session, "", node)
         if task.held is None:
             task.held = at  # its launch is not in the story
 
     def _begin_session(self, line: Line) -> None:
         """End what no line ended: its master died before it could write one."""
+        self._began = line.at
         for task in self._tasks.values():
             is_old = task.open is not None and task.open.session < line.session
             if is_old and task.name not in self._sidecars:
