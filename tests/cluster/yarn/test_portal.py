@@ -16,7 +16,10 @@ from tests.portal.real_jobs import (
     other_owner,
     write_program,
 )
+from tony_core.files.registry import filesystem
+from tony_core.portal.event_files import NoEventFiles, copy_remote
 from tony_core.portal.job_source import LogProblem
+from tony_core.schedulers.port import LogRef, Scheduler
 
 pytestmark = pytest.mark.cluster
 
@@ -68,17 +71,31 @@ def test_a_job_from_its_submit_to_its_aggregated_logs(
             job = portal.job(app_id, cluster.user)
             (container, _), *_ = job.streams("worker:0")
 
-            def ask(scheduler: object) -> bytes:
-                from tony_core.schedulers.port import LogRef
-                from tony_core.schedulers.yarn.client.scheduler import YarnScheduler
-
-                assert isinstance(scheduler, YarnScheduler)
+            def ask(scheduler: Scheduler) -> bytes:
                 reader = scheduler.log_reader.of_forgotten(app_id, cluster.user)
                 return reader.read_log(app_id, LogRef(container), "stdout", 0, 11)
 
             return portal.pool.call("yarn", ask, within_s=60.0)
 
         assert kept() == b"first line\n"
+
+        # TensorBoard's event files: those of the owner, by the NameNode.
+        events = f"{cluster.default_fs}/user/{cluster.user}/portal-events"
+        target = tmp_path / "copied"
+
+        def copy(owner: str) -> int:
+            def ask(scheduler: Scheduler) -> int:
+                files = filesystem(events)
+                files.mkdir(f"{events}/train")
+                files.put(f"{events}/train/events.out.tfevents.1", b"events")
+                return copy_remote(files, events, owner, str(target)).files
+
+            return portal.pool.call("yarn", ask, within_s=60.0)
+
+        assert copy(cluster.user) == 1
+        assert (target / "train" / "events.out.tfevents.1").read_bytes() == b"events"
+        with pytest.raises(NoEventFiles, match="does not belong to eve"):
+            copy("eve")
         with pytest.raises(LogProblem, match="no aggregated logs of"):
             portal.job(app_id, "eve").log("worker:0", "stdout", "", 0, 100)
     finally:
