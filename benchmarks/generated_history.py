@@ -111,10 +111,8 @@ def make_job(
         diagnostics=error, root_cause={"task": "worker:0", "message": error} if error else {},
         tags=(dag, "airflow.task:train", f"team-{luck.randrange(8)}"), tasks=tuple(tasks),
         result={"accuracy": 0.7 + luck.random() / 4},
+        roles={"worker": {"instances": workers, "memory_mb": memory, "vcores": 2, "gpus": 1}},
     )  # fmt: skip
-    roles = {"worker": {"instances": workers, "memory_mb": memory, "vcores": 2, "gpus": 1}}
-    if "roles" in JobView._fields:
-        job = job._replace(roles=roles)
     return job, _story(tasks, at, begin, end, state, error), series.to_json()
 
 
@@ -136,7 +134,8 @@ def _task(
         task=task, role="worker", index=index, state=how, session=0, container=container,
         node=node, host=node, exit_code=code, message=error if has_failed else "",
         started=begin, ended=end, duration_s=end - begin, usage={"cpu_s": 0.9 * (end - begin)},
-        reported={"loss": series.latest(task)["loss"]}, runs=(RunView(0, container, node, "", how, code),),
+        reported={"loss": series.latest(task)["loss"]},
+        runs=(RunView(0, container, node, "", how, code),),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
@@ -77,6 +78,18 @@ def start_stranger(code: str, argument: Any = None) -> subprocess.Popen[str]:
 def _command(code: str, uid: int = UID, groups: Sequence[int] = ()) -> str:
     prelude = _PRELUDE.format(uid=uid, groups=list(groups))
     return prelude + textwrap.dedent(code) + "\nprint(json.dumps(result))\n"
+
+
+@contextmanager
+def as_second_user() -> Iterator[None]:
+    """This process itself with the other user's rights; whatever it needs is imported before."""
+    os.setegid(UID)
+    os.seteuid(UID)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
 
 
 @pytest.fixture

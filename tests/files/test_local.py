@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
-from tony_core.files.local import LocalFileSystem
+from tony_core.files.local import LocalFileSystem, group_name, user_name
 from tony_core.files.port import UnsupportedLocation
 from tony_core.files.registry import filesystem, register, schemes
 
@@ -69,6 +71,14 @@ def test_open_at_an_offset(tmp_path: Path) -> None:
             assert stream.read() == b"0123456789"[offset:]
     with pytest.raises((ValueError, OSError)):
         files.open(str(tmp_path / "x"), -1)
+
+
+def test_a_stat_names_the_owner(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    found = LocalFileSystem().stat(str(tmp_path / "f"))
+    mine = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(os.getegid()).gr_name
+    assert (found.owner, found.group) == mine
+    assert user_name(3_999_999_999) == "3999999999" == group_name(3_999_999_999)
 
 
 def test_list_stat_delete(tmp_path: Path) -> None:

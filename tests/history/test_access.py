@@ -89,6 +89,8 @@ def test_an_open_place_of_ours_is_made_private_and_that_is_reported_once(
         (0o2770, 0o2750, 0o640),
         (0o3773, 0o2770, 0o640),  # a portal's
         (0o3753, 0o2750, 0o640),
+        (0o3770, 0o2750, 0o640),  # of a group of users, who are not to remove each other's
+        (0o2773, 0o2750, 0o640),
     ],
 )
 def test_a_place_that_the_job_names_is_as_shared_as_its_rights(

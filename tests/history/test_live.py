@@ -9,7 +9,9 @@ from typing import Any, Dict, List
 
 import pytest
 
+from tests.bundle.fakecluster import SCHEME, FakeCluster
 from tests.fuzzing import fuzz, mutations
+from tony_core.files import registry
 from tony_core.files.local import LocalFileSystem
 from tony_core.history import reader
 from tony_core.history.layout import segment_name
@@ -245,6 +247,56 @@ def test_a_next_master_goes_on_in_files_of_its_own(tmp_path: Path) -> None:
     second.close()
     assert not list((tmp_path / APP).glob("metrics-*"))
     made.close()
+
+
+def test_on_a_file_system_without_growing_files_they_are_put_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tony_core.history.store.SEGMENT_BYTES", 40)
+    cluster = FakeCluster(tmp_path)
+    registry.register(SCHEME, lambda: cluster)
+    root = f"{SCHEME}://cluster/history"
+    made, store = HistoryWriter(f"{root}/{APP}"), SeriesStore()
+    made.summary({"job": {"state": "RUNNING"}, "tasks": [task("w:0", "running")]})
+    for number in range(6):
+        made.add(encode({"n": number, "text": "a line"}))
+        made.points(points(store, float(number)))
+        made.changes(encode_changes({"progress": number}, [], {}))
+        until_written(made)
+        found = read_job(root, APP)
+        assert [event["n"] for event in found.events] == list(range(number + 1))
+        assert (found.job["progress"], found.metrics) == (number, store.to_json())
+    assert len(reader.segments(f"{root}/{APP}")) == 3
+    made.summary({"job": {"finished": 1.0}, "tasks": []}, final=True)
+    made.metrics(store.to_json())
+    assert made.close() == []
+    names = {path.name for path in (tmp_path / "history" / APP).iterdir()}
+    assert names == {"summary.json", "metrics.json", *reader.segments(f"{root}/{APP}")}
+    assert read_job(root, APP).metrics == store.to_json()
+
+
+@pytest.mark.parametrize("where", ["a folder that cannot be", "a cluster that refuses"])
+def test_what_was_handed_over_before_a_place_was_given_up_is_kept_at_the_other(
+    tmp_path: Path, where: str
+) -> None:
+    cluster = FakeCluster(tmp_path / "cluster")
+    (tmp_path / "cluster").mkdir()
+    registry.register(SCHEME, lambda: cluster)
+    remote, local = f"{SCHEME}://cluster/history/{APP}", str(tmp_path / "local" / APP)
+    if where == "a folder that cannot be":
+        (tmp_path / "file").write_text("no folder")
+        made = HistoryWriter(str(tmp_path / "file" / APP), fallback=remote)
+    else:
+        cluster.fail["mkdir"] = PermissionError(13, "no")
+        made = HistoryWriter(remote, fallback=local)
+    for number in range(20):  # some before and some after the first has failed
+        made.add(encode({"n": number}))
+        made.flush()
+    until_written(made)
+    made.add(encode({"n": 20}))
+    assert made.close() == []
+    kept = local if made._folder == local else remote
+    assert [event["n"] for event in reader.read_events(kept)[0]] == list(range(21))
 
 
 def test_an_older_layout_is_read(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_two_shifts_are_two() -> None:
 
 
 def test_little_evidence_is_none() -> None:
-    assert find_shifts([60.0] * 5 + [90.0] * 3) == []  # chance shows it in 1 of 28 orders
+    assert find_shifts([60.0] * 5 + [90.0] * 3) == []  # chance shows it in 1 of 28 arrangements
     assert find_shifts([60.0] * 40 + [90.0] * (AFTER - 1)) == []
     assert find_shifts([60.0] * (BEFORE - 1) + [90.0] * 40) == []
     assert [shift.at for shift in find_shifts([60.0] * 40 + [90.0] * AFTER)] == [40]
@@ -78,12 +78,13 @@ def test_what_is_too_small_to_matter_is_no_shift() -> None:
 
 
 @pytest.mark.parametrize(("few", "many", "least"), [(3, 5, 0), (3, 5, 4), (4, 4, 7), (2, 6, 3)])
-def test_the_chance_is_the_share_of_all_orders(few: int, many: int, least: int) -> None:
-    orders = list(combinations(range(few + many), few))
+def test_the_chance_is_the_share_of_all_arrangements(few: int, many: int, least: int) -> None:
+    arrangements = list(combinations(range(few + many), few))
     wins = [
-        sum(1 for at in chosen for other in range(at) if other not in chosen) for chosen in orders
+        sum(1 for at in chosen for other in range(at) if other not in chosen)
+        for chosen in arrangements
     ]
-    expected = sum(win <= least for win in wins) / len(orders)
+    expected = sum(win <= least for win in wins) / len(arrangements)
     assert _exact(few, many, least) == pytest.approx(expected)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.master.shell import SECRET, ScriptedExecutor, ScriptedPool, Shell, a_job, until
 from tony_core.exit_causes import ExitCause
-from tony_core.history.reader import read_job
+from tony_core.history.reader import JobHistory, read_job
 from tony_core.job.spec import History, MasterSpec, Program, Resources, Role, Setting, Timeouts
 from tony_core.protocol.job_secret import executor_key
 from tony_core.protocol.messages import (
@@ -453,6 +453,17 @@ def a_container(container_id: str, role: str = "worker") -> Container:
     return Container(container_id, "node1", role, Resources())
 
 
+def history_of(root: Path) -> JobHistory:
+    return read_job(str(root / "history"), "app_1")
+
+
+def _values(metrics: Any, *path: str) -> List[float]:
+    """The values of one series."""
+    for name in path:
+        metrics = metrics.get(name, {})
+    return [point[1] for point in metrics]
+
+
 def test_the_next_master_calls_the_executors_and_the_training_goes_on(tmp_path: Path) -> None:
     job = a_job()
     with Shell(tmp_path, job) as first:
@@ -465,6 +476,10 @@ def test_the_next_master_calls_the_executors_and_the_training_goes_on(tmp_path: 
             lambda: sorted(json.loads(path.read_text())["executors"].values()) == sorted(addresses)
         )
         ids = [executor.container_id for executor in executors]
+        for loss in (0.5, 0.25):
+            executors[0].send_messages(Reported(0, None, {"loss": loss}))
+        loss_of = ("task", "worker:0", "loss")
+        until(lambda: _values(history_of(tmp_path).metrics, *loss_of) == [0.5, 0.25])
         before = first.json("/api/events")["next"]
         keep: Dict[str, ScriptedExecutor] = dict(first.executors)
         first.executors.clear()
@@ -488,6 +503,10 @@ def test_the_next_master_calls_the_executors_and_the_training_goes_on(tmp_path: 
             story = second.json("/api/events")["events"]
             assert story[0]["n"] == 1, "the story goes on"
             assert story[-1]["n"] > before + 500
+            keep[ids[0]].send_messages(Reported(0, None, {"loss": 0.125}))
+            whole = [0.5, 0.25, 0.125]
+            until(lambda: _values(second.json("/api/metrics"), *loss_of) == whole)
+            until(lambda: _values(history_of(tmp_path).metrics, *loss_of) == whole)
             assert any(event["kind"] == "takeover" for event in story)
             second.finish(*keep.values())
             for executor in keep.values():
@@ -502,7 +521,8 @@ def test_the_next_master_calls_the_executors_and_the_training_goes_on(tmp_path: 
             second.executors.clear()
         first.error = None
         first.pool.finished = (AppState.KILLED, "")
-    events = read_job(str(tmp_path / "history"), "app_1").events
+    assert _values(history_of(tmp_path).metrics, *loss_of) == whole
+    events = history_of(tmp_path).events
     numbers = [event["n"] for event in events]
     assert numbers == sorted(set(numbers))
     assert {event["kind"] for event in events} >= {"session-started", "takeover", "job-ended"}

@@ -38,6 +38,9 @@ class Folder:
     def record(self, events: bool = True, metrics: bool | None = None) -> JobHistory:
         return read_job(self._root, self._app_id, events)
 
+    def metrics_json(self) -> Optional[bytes]:
+        return None
+
     def config(self) -> Optional[bytes]:
         return read_config(self._root, self._app_id)
 

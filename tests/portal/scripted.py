@@ -72,6 +72,9 @@ class Folder:
     def record(self, events: bool = True, metrics: bool | None = None) -> JobHistory:
         return self._record if events else self._record._replace(events=())
 
+    def metrics_json(self) -> Optional[bytes]:
+        return None
+
     def config(self) -> Optional[bytes]:
         return self._config
 

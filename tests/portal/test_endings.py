@@ -123,7 +123,7 @@ def test_a_portal_for_its_own_user(make: Make) -> None:
 
 
 @pytest.mark.parametrize("is_for_many", [True, False])
-def test_the_embedded_scheduler_is_its_users_alone(make: Make, is_for_many: bool) -> None:
+def test_the_embedded_scheduler_is_for_its_user(make: Make, is_for_many: bool) -> None:
     made, scheduler, _, envs = make("local", is_for_many, own="ann")
     assert made.may_end(ANN, ROW) and not made.may_end(ADMIN, ROW)
     made.end_job(ANN, ROW)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from tests.browser import Browser, browser
+from tests.portal.pages.test_browser import axe
 from tony_core.history.reader import JobHistory
 from tony_core.portal.export import export_page
 from tony_core.view import read_job
@@ -131,4 +132,19 @@ def test_a_browser_shows_it(browser: Browser, tmp_path: Path) -> None:
     assert border == "solid", "the style is allowed"
     assert re.match(r"1970-01-01 ", moment), "the script is: times are the reader's"
     assert (scripts, requests) == (1, 0)
+    file.write_text(page("a longer name of a thing"))
+    for width, dark in ((1400, False), (360, True)):
+        browser.shape(tab, width, dark=dark)
+        browser.call("Page.navigate", tab, url=file.as_uri())
+        browser.wait_for(
+            tab, "document.readyState == 'complete' && document.querySelector('main') !== null"
+        )
+        browser.run(tab, f"{axe()};0")
+        wrong = browser.run(
+            tab,
+            "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map("
+            "one => one.id + ': ' + one.nodes.map(node => node.html.slice(0, 160)).join(' | ')))",
+        )
+        assert wrong == []
+        assert browser.run(tab, "document.documentElement.scrollWidth") <= width
     assert browser.complaints == []

@@ -83,7 +83,9 @@ def _shared(mode: int, remote: bool) -> int:
         return 0o755
     if mode & 0o050 != 0o050:
         return PRIVATE
-    folder = 0o770 if mode & _STICKY and mode & 0o020 else 0o750
+    # Where only the group may write, the users are in it: they must not remove each other's.
+    is_portals = mode & _STICKY and mode & 0o023 == 0o023
+    folder = 0o770 if is_portals else 0o750
     if remote:
         return folder
     return _SET_GROUP_ID | folder if mode & _SET_GROUP_ID else PRIVATE

@@ -167,9 +167,10 @@ class HistoryWriter:
 
     def summary(self, data: Mapping[str, Any], final: bool = False) -> int:
         """Replace the summary; what changes from now on goes into a new file. Its size."""
-        self._writer.discard(self._live.name)
-        removes = (*self._old, self._live.name)
-        self._old = []
+        if self._live.size:
+            self._writer.discard(self._live.name)
+            self._old.append(self._live.name)
+        removes, self._old = tuple(self._old), []
         self._live.begin(self._live.number + 1)
         text = encode(data if final else {**data, "live": self._live.number})
         self._writer.put(SUMMARY, Change(text, removes=removes))

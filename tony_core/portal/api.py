@@ -32,7 +32,8 @@ def routes(site: Site) -> List[Route]:
             return encode(source.record(events=False).metrics)
 
         with reading():
-            return json_bytes(site.cache.get(row, "metrics", make, len))
+            data = source.metrics_json()
+            return json_bytes(data or site.cache.get(row, "metrics", make, len))
 
     def course(request: Request) -> Response:
         return json_answer(course_of(site, request, open_job(site, request)).timeline)

@@ -18,14 +18,15 @@ from markupsafe import Markup
 from tony_core.charts import draw_charts
 from tony_core.history.figures import job_figures
 from tony_core.history.reader import JobHistory
-from tony_core.history.story_lines import PHASES
 from tony_core.history.timeline import timeline
+from tony_core.portal.bars import draw
 from tony_core.portal.pages.job import read_story
 from tony_core.portal.site import make_templates, safe_links
 from tony_core.static import SCRIPT, STYLE, read_asset
 from tony_core.view import JobView
 
 MOST_TASKS = 5_000
+MOST_BARS = 500
 MOST_LINES = 20_000
 MOST_CHARTS = 60
 _END_OF_ELEMENT = re.compile(r"</(?=style|script)", re.IGNORECASE)
@@ -41,6 +42,7 @@ def export_page(
     """The page; ``config``: keys, values and sources; ``problems``: why there is none."""
     style, script = _inlined(STYLE), _inlined(SCRIPT)
     line = timeline(record)
+    drawing = draw(line, MOST_BARS)
     story = read_story(record)
     tasks = [{"task": task.task} for task in view.tasks]
     links = {name: url for name, url in safe_links(view.links).items() if name != "page"}
@@ -53,7 +55,8 @@ def export_page(
             script=Markup(script),  # noqa: S704
             view=view,
             figures=job_figures(record, line),
-            phases={PHASES[kind]: seconds for kind, seconds in line.sums().items()},
+            drawing=drawing._replace(more_tasks=0),
+            more_bars=drawing.more_tasks,
             links=links,
             tasks=view.tasks[:MOST_TASKS],
             charts=Markup(draw_charts(tasks, record.metrics, MOST_CHARTS, "")),  # noqa: S704 - escapes

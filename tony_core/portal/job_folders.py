@@ -19,7 +19,7 @@ from typing import BinaryIO, Callable, Dict, Iterator, List, NamedTuple, Optiona
 from tony_core.files.local import stat_of, user_name
 from tony_core.files.location import is_app_id, join, local_path, masked
 from tony_core.files.port import FileSystem, ReadOnlyFileSystem, Stat, limited_wait, wait_limit
-from tony_core.history.layout import CONFIG, SUMMARY, segment_number
+from tony_core.history.layout import CONFIG, METRICS, POINTS, is_history_file, segment_number
 from tony_core.history.reader import LARGEST, JobHistory, NoHistory, read_folder
 
 MOST_FILES = 10_000
@@ -85,6 +85,10 @@ class JobFolder(ABC):
     def config(self) -> Optional[bytes]:
         """The masked configuration that it ran with; None if it was not kept."""
 
+    def metrics_json(self) -> Optional[bytes]:
+        """The metrics as the page's JSON has them, where a file holds just that."""
+        return None
+
     def close(self) -> None:
         """Give back what is open."""
 
@@ -111,8 +115,16 @@ class TonyFolder(JobFolder):
         return read_folder(self.location, self.app_id, events, self._files, metrics)
 
     def config(self) -> Optional[bytes]:
+        return self._get(CONFIG)
+
+    def metrics_json(self) -> Optional[bytes]:
+        data = self._get(METRICS)
+        is_whole = data is not None and data[:1] == b"{" and data.rstrip()[-1:] == b"}"
+        return data if is_whole else None
+
+    def _get(self, name: str) -> Optional[bytes]:
         try:
-            return self._files.get(join(self.location, CONFIG), LARGEST)
+            return self._files.get(join(self.location, name), LARGEST)
         except FileNotFoundError:
             return None
 
@@ -171,21 +183,23 @@ def folder_of(root: str, app_id: str) -> str:
 
 
 def fingerprint_of(files: List[Stat]) -> Fingerprint:
-    """The fingerprint of these files."""
+    """The fingerprint of these files.
+
+    The points of a running job's metrics are left out of the digest: they come each second, and
+    lists show none of them.
+    """
     digest = hashlib.blake2b(digest_size=12)
     for item in files:
         name = item.location.rpartition("/")[2]
+        if segment_number(name, POINTS):
+            continue
         digest.update(f"{name}\0{item.size}\0{item.mtime_ms}\0".encode("utf-8", "replace"))
     return Fingerprint(
         digest.hexdigest(),
         max((item.mtime_ms / 1000 for item in files), default=0.0),
         sum(item.size for item in files),
-        any(_is_history(item.location.rpartition("/")[2]) for item in files),
+        any(is_history_file(item.location.rpartition("/")[2]) for item in files),
     )
-
-
-def _is_history(name: str) -> bool:
-    return name in (SUMMARY, CONFIG) or bool(segment_number(name))
 
 
 def _refused(location: str, error: OSError) -> OSError:
@@ -275,6 +289,12 @@ class _LocalFiles(_Below):
         except BaseException:
             os.close(handle)
             raise
+
+    def get(self, location: str, limit: Optional[int] = None) -> bytes:
+        """The file as it is now: to ask for all that the limit allows would reserve that memory."""
+        with self.open(location) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            return stream.read(size if limit is None else min(size, limit))
 
 
 class _RemoteFiles(_Below):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, NamedTuple, Protocol, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Protocol, Tuple
 
 from tony_core.history.reader import JobHistory
 from tony_core.portal.index.rows import JobRow
@@ -40,6 +40,9 @@ class JobSource(Protocol):
 
         A time line needs both.
         """
+
+    def metrics_json(self) -> Optional[bytes]:
+        """The metrics as a file of the job has them, unread; None where none does."""
 
     def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
         """The story's lines from ``since`` on, and the number to ask for next."""

@@ -13,8 +13,8 @@ from typing import Callable, NamedTuple, Tuple, TypeVar, cast
 
 from tony_core.portal.index.rows import JobRow
 
-MOST_BYTES = 64 << 20
-LARGEST = 24 << 20  # of one entry
+MOST_BYTES = 24 << 20
+LARGEST = 6 << 20  # of one entry
 LONGEST_S = 30.0  # of a job that runs
 TIMES = 10.0
 ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")

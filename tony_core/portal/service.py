@@ -146,6 +146,7 @@ def make_login(settings: Settings, sessions: Sessions, peers: Peers) -> LoginMet
 def make_parts(settings: Settings, audit: Audit) -> Parts:
     """The index, the sources and the application, started."""
     from tony_core.portal.assembly import assemble
+    from tony_core.portal.jvm.names import UnusableRoot
 
     try:
         portal = assemble(
@@ -155,6 +156,8 @@ def make_parts(settings: Settings, audit: Audit) -> Parts:
         where = error.filename or settings.index_folder
         reason = (error.strerror or str(error)).lower()
         raise PortalError(f"the index cannot be kept at {where}: {reason}") from None
+    except UnusableRoot as error:
+        raise PortalError(f"write-jhist: {error}") from None
 
     def find_problem() -> str:
         # Read without a login: no name of a place, nothing about one of several.

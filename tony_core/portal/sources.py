@@ -56,6 +56,9 @@ class HistoryFolder(Protocol):
     def config(self) -> Optional[bytes]:
         """The masked configuration."""
 
+    def metrics_json(self) -> Optional[bytes]:
+        """The metrics as the page's JSON has them, where a file holds just that."""
+
 
 OpenFolder = Callable[[JobRow], ContextManager[HistoryFolder]]
 
@@ -95,6 +98,14 @@ class Sources:
         try:
             with self._folder(row) as folder:
                 return folder.config()
+        except (LookupError, OSError):
+            return None
+
+    def metrics_json(self, row: JobRow) -> Optional[bytes]:
+        """The file of its metrics."""
+        try:
+            with self._folder(row) as folder:
+                return folder.metrics_json()
         except (LookupError, OSError):
             return None
 
@@ -160,6 +171,10 @@ class PortalJob:
         if page_problem:
             problems.insert(0, page_problem)
         return _shown(record, self.row, status, HISTORY)._replace(problems=tuple(problems))
+
+    def metrics_json(self) -> Optional[bytes]:
+        """The metrics of a job that has ended as its file has them."""
+        return None if self.is_running else self._sources.metrics_json(self.row)
 
     def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
         """The story's lines after number ``since``, and the number to ask for next.

@@ -138,7 +138,8 @@ def test_the_root_is_a_folder_too(hdfs: FakeHdfs) -> None:
     files = hdfs.client()
     assert [one.location for one in files.list("hdfs:///")] == ["hdfs:///d", "hdfs:///f"]
     assert [one.location for one in files.list("/")] == ["/d", "/f"]
-    assert files.stat("hdfs:///f").size == 10
+    found = files.stat("hdfs:///f")
+    assert (found.size, found.owner, found.group) == (10, "root", "supergroup")
 
 
 def test_a_large_folder_comes_in_pages(hdfs: FakeHdfs) -> None:

@@ -70,6 +70,7 @@ class TestEveryVersion:
         files.put(f"{folder}/a", b"0123456789", 0o640)
         found = files.stat(f"{folder}/a")
         assert (found.size, found.mode, found.is_dir) == (10, 0o640, False)
+        assert (found.owner, found.group) == (self.cluster.user, "supergroup")
         assert abs(found.mtime_ms / 1000 - time.time()) < 60
         assert files.get(f"{folder}/a") == b"0123456789"
         for offset in (1, 9, 10, 11):

@@ -22,8 +22,17 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "access.log"
 
 
+@pytest.fixture(scope="module")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    log = tmp_path_factory.mktemp("portal") / "access.log"
+    with running(Settings(access_log=str(log))) as found:
+        found.ask()  # its worker thread stays
+        yield found
+
+
 @pytest.fixture
-def portal(log: Path) -> Iterator[Running]:
+def logged(log: Path) -> Iterator[Running]:
+    """One with an access log of its own."""
     with running(Settings(access_log=str(log))) as found:
         yield found
 
@@ -197,7 +206,8 @@ class TestItsOwnPaths:
 
 
 class TestTheAccessLog:
-    def test_a_line_for_each_request(self, portal: Running, log: Path) -> None:
+    def test_a_line_for_each_request(self, logged: Running, log: Path) -> None:
+        portal = logged
         portal.ask("/jobs?q=a%22b", headers=[("User-Agent", 'x" \t\u00e9')])
         portal.ask("/nothing", headers=[("Host", "evil")])
         portal.ask("/login/callback?code=secret&state=s")
@@ -213,7 +223,8 @@ class TestTheAccessLog:
         assert "secret" not in lines[2]
         assert '" 500 ' in lines[3]
 
-    def test_is_not_for_other_users_and_may_be_moved(self, portal: Running, log: Path) -> None:
+    def test_is_not_for_other_users_and_may_be_moved(self, logged: Running, log: Path) -> None:
+        portal = logged
         portal.ask()
         lines_of(log, 1)
         assert log.stat().st_mode & 0o777 & ~0o640 == 0

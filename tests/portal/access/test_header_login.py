@@ -30,9 +30,18 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-@pytest.fixture
-def portal(log: Path) -> Iterator[Running]:
+@pytest.fixture(scope="module")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    log = tmp_path_factory.mktemp("portal") / "log"
     with portal_of(log, groups_header="x-groups", domain="example.com") as found:
+        found.ask(headers=[ANN])  # its worker thread stays
+        yield found
+
+
+@pytest.fixture
+def logged(log: Path) -> Iterator[Running]:
+    """One with an access log of its own."""
+    with portal_of(log) as found:
         yield found
 
 
@@ -95,7 +104,8 @@ def test_another_user_of_this_machine_is_not_the_proxy(portal: Running) -> None:
 
 
 @needs_root
-def test_nor_when_he_has_closed_his_end(portal: Running, log: Path) -> None:
+def test_nor_when_he_has_closed_his_end(logged: Running, log: Path) -> None:
+    portal = logged
     code = """
     host, port = argument
     for how in (socket.SHUT_WR, None):
@@ -167,7 +177,8 @@ def test_a_connection_that_is_none_is_refused() -> None:
         peers.close()
 
 
-def test_the_log_has_the_address_before_the_proxy(portal: Running, log: Path) -> None:
+def test_the_log_has_the_address_before_the_proxy(logged: Running, log: Path) -> None:
+    portal = logged
     portal.ask("/a", headers=[ANN, ("X-Forwarded-For", "6.6.6.6, 203.0.113.9")])
     portal.ask("/b", headers=[ANN, ("X-Forwarded-For", 'x" y')])
     lines = lines_of(log, 2)

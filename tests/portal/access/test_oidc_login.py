@@ -61,8 +61,17 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "access.log"
 
 
+@pytest.fixture(scope="module")
+def portal(provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("portal")
+    with portal_of(provider, folder, folder / "log") as found:
+        Browser(found).log_in("1")  # its worker thread stays
+        yield found
+
+
 @pytest.fixture
-def portal(provider: str, tmp_path: Path, log: Path) -> Iterator[Running]:
+def logged(provider: str, tmp_path: Path, log: Path) -> Iterator[Running]:
+    """One with an access log of its own."""
     with portal_of(provider, tmp_path, log) as found:
         yield found
 
@@ -159,8 +168,8 @@ class TestLogins:
         stolen = portal.ask("/", headers=[("Cookie", f"tony-portal={number}")])
         assert stolen.status == 303, "the session itself has ended"
 
-    def test_the_log_has_the_viewer_and_no_code(self, portal: Running, log: Path) -> None:
-        browser = Browser(portal)
+    def test_the_log_has_the_viewer_and_no_code(self, logged: Running, log: Path) -> None:
+        browser = Browser(logged)
         callback = browser.choose(browser.begin(), "1")
         browser.get(callback)
         browser.get("/jobs")
@@ -298,9 +307,7 @@ class TestProviders:
             answer = portal.ask("/login")
             assert answer.status == 502
 
-    def test_a_claim_at_the_userinfo_endpoint_alone(
-        self, provider: str, tmp_path: Path, log: Path
-    ) -> None:
+    def test_another_claim_than_the_usual(self, provider: str, tmp_path: Path, log: Path) -> None:
         claim = {"oidc_user_claim": "sub", "oidc_groups_claim": "roles"}
         with portal_of(provider, tmp_path, log, **claim) as portal:
             browser = Browser(portal)

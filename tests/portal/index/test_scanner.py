@@ -5,14 +5,18 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import sqlite3
 import time
 from pathlib import Path
 from typing import Callable, Iterator, List
 
 import pytest
 
-from tests.portal.histories import app, write_job
+from tests.portal.histories import NOW, app, write_job
+from tony_core.portal.index import scanner
 from tony_core.portal.index.index import Index
+from tony_core.portal.index.reader_processes import ReaderProcess
+from tony_core.portal.index.reading import Request
 from tony_core.portal.index.rows import JobRow, Query
 from tony_core.portal.index.scanner import Listing, LocationScan, Scanner, rest_s
 from tony_core.portal.settings import HistoryLocation
@@ -67,10 +71,10 @@ def test_what_is_there_is_read_and_is_its_owners(index: Index, root: Path) -> No
 
 
 def test_a_new_a_changed_and_a_removed_job(index: Index, root: Path) -> None:
-    scanner = Scanner([HistoryLocation("here", str(root))], index)
-    scanner.start()
+    made = Scanner([HistoryLocation("here", str(root))], index)
+    made.start()
     try:
-        assert scanner.wait_until_read(60)
+        assert made.wait_until_read(60)
         write_job(root, app(1), state="RUNNING", finished=None, progress=0.25)
         wait_for(lambda: bool(rows(index)))
         assert (rows(index)[0].state, rows(index)[0].progress) == ("RUNNING", 0.25)
@@ -80,7 +84,7 @@ def test_a_new_a_changed_and_a_removed_job(index: Index, root: Path) -> None:
         shutil.rmtree(root / app(1))
         wait_for(lambda: rows(index) == [])
     finally:
-        assert scanner.close()
+        assert made.close()
 
 
 def test_a_folder_that_gets_its_files_later_is_found(index: Index, root: Path) -> None:
@@ -127,16 +131,16 @@ def test_damaged_files_that_are_mended_are_read_again(index: Index, root: Path) 
 def test_a_location_that_is_missing_is_named_and_found_later(index: Index, root: Path) -> None:
     write_job(root, app(1))
     away = HistoryLocation("away", str(root / "missing"))
-    scanner = Scanner([away, HistoryLocation("here", str(root))], index)
-    scanner.start()
+    made = Scanner([away, HistoryLocation("here", str(root))], index)
+    made.start()
     try:
-        wait_for(lambda: bool(rows(index)) and bool(scanner.states()[0].problem))
-        assert "missing" in scanner.states()[0].problem and scanner.states()[1].problem == ""
+        wait_for(lambda: bool(rows(index)) and bool(made.states()[0].problem))
+        assert "missing" in made.states()[0].problem and made.states()[1].problem == ""
         write_job(root / "missing", app(2))
         wait_for(lambda: len(rows(index)) == 2)
-        assert scanner.states()[0].problem == ""
+        assert made.states()[0].problem == ""
     finally:
-        assert scanner.close()
+        assert made.close()
 
 
 def test_a_place_without_owners_is_refused_with_a_reason(index: Index) -> None:
@@ -168,15 +172,94 @@ def test_jobs_of_a_location_that_is_no_longer_named_go(index: Index, tmp_path: P
         write_job(tmp_path / name, app(1))
     places = [HistoryLocation(name, str(tmp_path / name)) for name in ("a", "b")]
     for named, expected in ((places, ["a", "b"]), (places[:1], ["a"])):
-        scanner = Scanner(named, index)
-        scanner.start()
-        assert scanner.wait_until_read(60) and scanner.close()
+        made = Scanner(named, index)
+        made.start()
+        assert made.wait_until_read(60) and made.close()
         assert [row.location for row in rows(index)] == expected
     write_job(tmp_path / "c", app(2))
-    scanner = Scanner([HistoryLocation("a", str(tmp_path / "c"))], index)
-    scanner.start()
-    assert scanner.wait_until_read(60) and scanner.close()
+    made = Scanner([HistoryLocation("a", str(tmp_path / "c"))], index)
+    made.start()
+    assert made.wait_until_read(60) and made.close()
     assert [row.app_id for row in rows(index)] == [app(2)]
+
+
+def test_many_jobs_and_large_ones_are_read_by_processes(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanner, "MANY", 5)
+    monkeypatch.setattr(scanner, "LARGE", 50_000)
+    for number in range(100):
+        write_job(root, app(number), name=f"job {number}", tags=["t"], changed=OLD)
+    (root / app(3) / "summary.json").write_bytes(b"{")
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    read(scan)
+    found = rows(index)
+    assert [row.name for row in found if not row.problem] == [
+        f"job {number}" for number in range(100) if number != 3
+    ]
+    assert found[3].problem and found[4].owner == getpass.getuser() and found[4].tags == ("t",)
+    write_job(root, app(100), description="x" * 60_000)
+    wait_for(lambda: scan.step() >= 0.0 and len(rows(index)) == 101)
+    assert rows(index)[100].name == "mnist" and len(scan._processes) == 0
+    scan.close()
+
+
+def test_a_job_that_ends_its_process_hides_no_other(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that dies over one job: here it is killed each time that it is asked for it."""
+    monkeypatch.setattr(scanner, "MANY", 1)
+    for number in range(5):
+        write_job(root, app(number), changed=OLD)
+    asked = ReaderProcess.ask
+
+    def ask(process: ReaderProcess, chunk: List[Request]) -> None:
+        if app(2) in [request.app_id for request in chunk]:
+            process._process.kill()
+            process._process.wait(60)
+        asked(process, chunk)
+
+    monkeypatch.setattr(ReaderProcess, "ask", ask)
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    read(scan)
+    found = rows(index)
+    assert [row.app_id for row in found] == [app(number) for number in range(5)]
+    assert [bool(row.problem) for row in found] == [False, False, True, False, False]
+    assert "ended the process" in found[2].problem
+    scan.close()
+
+
+def test_a_running_job_keeps_its_figures_while_it_is_read_in_brief(
+    index: Index, root: Path
+) -> None:
+    tasks = [{"task": "worker:0", "state": "running"}]
+    events = [{"n": 1, "time": NOW + 1, "kind": "session-started", "session": 0}]
+    write_job(root, app(1), state="RUNNING", finished=None, tasks=tasks, events=events)
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    read(scan)
+    figures = rows(index)[0].figures
+    assert figures["sessions"] == 1.0
+    write_job(root, app(1), state="RUNNING", finished=None, tasks=tasks, progress=0.5)
+    wait_for(lambda: scan.step() >= 0.0 and rows(index)[0].progress == 0.5)
+    assert rows(index)[0].figures == figures
+
+
+def test_an_index_that_is_damaged_meanwhile_is_made_anew(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job(root, app(1), changed=OLD)
+    logged: List[str] = []
+    scan = LocationScan(HistoryLocation("here", str(root)), index, logged.append)
+    read(scan)
+
+    def put(entries: object) -> None:
+        monkeypatch.undo()
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    monkeypatch.setattr(index, "put", put)
+    write_job(root, app(2), changed=OLD)
+    wait_for(lambda: scan.step() >= 0.0 and len(rows(index)) == 2)
+    assert index.generation == 2 and "it is made anew" in logged[0]
 
 
 def test_a_root_is_listed_again_after_a_change() -> None:

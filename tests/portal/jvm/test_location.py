@@ -83,7 +83,7 @@ def test_a_new_job_changes_the_version(root: Path) -> None:
 
 
 def test_finished_counts_where_a_job_is_in_both(root: Path) -> None:
-    """Whoever may run jobs can make a folder in intermediate."""
+    """All users who run jobs can make folders in intermediate."""
     put(root / "intermediate" / APP, NAME.replace("FAILED", "SUCCEEDED"))
     reader = reader_of(location(root))
     reader.names()
@@ -103,7 +103,7 @@ def test_files_of_other_applications_are_left_out_and_named(root: Path) -> None:
     with open_job(location(root), APP) as folder:
         record = folder.record()
     assert record.job["state"] == "FAILED"
-    assert "files of other applications are left out" in record.problems[0]
+    assert "files of other users or applications are left out" in record.problems[0]
 
 
 def test_without_a_jhist_there_is_no_history(root: Path) -> None:
@@ -188,3 +188,18 @@ def test_the_index_lists_them_and_one_bad_job_hides_no_other(root: Path, tmp_pat
     assert rows[APP].figures["duration_s"] == pytest.approx(38.071)
     assert rows[APP].figures["gpu_hours"] > 0
     assert rows[OTHER].state == "RUNNING"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user")
+def test_another_users_file_in_a_jobs_folder_speaks_for_nothing(root: Path) -> None:
+    folder = root / "finished" / "2018" / "11" / "15" / APP
+    later = NAME.replace("1542325695566", "1542325795566").replace("FAILED", "SUCCEEDED")
+    put(folder, later, config=b"")
+    os.chown(folder / later, 12345, 12345)
+    with open_job(location(root), APP) as opened:
+        record = opened.record()
+    assert record.job["state"] == "FAILED" and len(record.tasks) == 2
+    assert record.problems == (f"files of other users or applications are left out: {later}",)
+    os.chown(folder / "tony-final.xml", 12345, 12345)
+    with open_job(location(root), APP) as opened:
+        assert opened.config() is None and opened.record().job["name"] == ""

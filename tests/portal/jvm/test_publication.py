@@ -156,3 +156,36 @@ def test_a_path_that_confuses_the_jvms_reader_is_refused() -> None:
     with pytest.raises(UnusableRoot, match="may not contain 'jhist'"):
         check_root("/data/jhist-files")
     assert check_root("hdfs://n/tony-history/") == "hdfs://n/tony-history"
+
+
+def test_the_portal_writes_them_and_reads_the_jvms_folders(
+    location: HistoryLocation, tmp_path: Path
+) -> None:
+    """Put together as ``tony portal`` does: one location is the other's copy."""
+    from tony_core.portal.assembly import assemble
+    from tony_core.portal.index.rows import Query
+    from tony_core.portal.settings import Settings
+    from tony_core.portal.viewer import Viewer
+
+    root = Path(location.write_jhist)
+    (root / "intermediate").mkdir(parents=True)
+    now = time.time()
+    write_job(Path(location.root), app(1), submitted=now - 60, started=now - 55, finished=now - 5)
+    old = HistoryLocation("old", location.write_jhist, kind="jvm-tony")
+    settings = Settings(locations=(location, old), index_folder=str(tmp_path / "index"))
+    log: List[str] = []
+    portal = assemble(settings, log=log.append)
+    try:
+        end = time.monotonic() + WAIT_S
+        while portal.numbers()["jobs"] < 2:
+            assert time.monotonic() < end, (portal.problems(), log)
+            time.sleep(0.05)
+        assert portal.problems() == []
+    finally:
+        portal.close()
+    with closing(Index(settings.index_folder)) as index:
+        rows = index.page(Query(), Viewer("admin", is_admin=True)).rows
+    assert {(row.location, row.app_id, row.state) for row in rows} == {
+        ("main", app(1), "SUCCEEDED"), ("old", app(1), "SUCCEEDED"),
+    }  # fmt: skip
+    assert log == []

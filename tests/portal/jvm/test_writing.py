@@ -17,7 +17,7 @@ from tony_core.view import read_task
 
 APP = "application_1541469337545_0031"
 JOB: Dict[str, Any] = {
-    "app_id": APP, "state": "FAILED", "name": "mnist", "user": "somebody", "submitted": 1000.0,
+    "app_id": APP, "state": "FAILED", "name": "mnist", "user": "from-the-file", "submitted": 1000.0,
     "started": 1001.5, "finished": 1100.25,
     "roles": {"worker": {"instances": 2, "memory_mb": 1536, "vcores": 2, "gpus": 1},
               "ps": {"instances": 1, "memory_mb": 512, "vcores": 1, "gpus": 0}},

@@ -19,11 +19,13 @@ from typing import (
     List,
     Mapping,
     NamedTuple,
+    Optional,
     Sequence,
     Tuple,
     TypeVar,
 )
 
+from tony_core.history.reader import KeptHistory
 from tony_core.portal.index import queries
 from tony_core.portal.index.database import Database
 from tony_core.portal.index.entries import Entry, put_entry, remove_jobs
@@ -41,6 +43,7 @@ _READERS = "(SELECT readers FROM audiences WHERE audiences.id = jobs.audience)"
 _COLUMNS = ", ".join(_READERS if field == "readers" else field for field in JobRow._fields)
 _JOINED = "jobs JOIN details USING (id)"
 _REPEATED = 50  # an answer that took a second is used again for so many
+_MINUTE = 60.0
 _T = TypeVar("_T")
 
 
@@ -52,15 +55,6 @@ class Tracked(NamedTuple):
     changed: float
     settled: bool
     has_ended: bool
-
-
-class Kept(NamedTuple):
-    """What retention has to know of a job."""
-
-    app_id: str
-    ended: float  # or when its files last changed
-    changed: float
-    size: int
 
 
 class Index:
@@ -120,12 +114,12 @@ class Index:
         return self._select(condition, args, viewer, MOST_RUNS)[::-1]
 
     def usage(
-        self, by: str, viewer: Viewer, since: float = 0.0, until: float = 1e15
+        self, by: str, viewer: Viewer, since: float = 0.0, until: Optional[float] = None
     ) -> List[Usage]:
         """Sums by user, queue, framework, state, location, pipeline or day; most jobs first."""
         if by not in USAGE_BY:
             raise queries.BadQuery(f"by: unknown {by[:50]!r}; use one of {', '.join(USAGE_BY)}")
-        query = Query(since=since, until=until)
+        query = Query(since=since // _MINUTE * _MINUTE, until=until)  # to be used again
         condition, args = queries.where(queries.filters_of(query, viewer, self._is_public))
         sums = ", ".join(f"sum({name})" for name in FIGURES)
         sql = (
@@ -254,15 +248,18 @@ class Index:
             ).fetchone()
             return int(found[0])
 
-    def oldest(self, location: str, limit: int) -> Tuple[Kept, ...]:
-        """The jobs of a location that ended first, or whose files changed first."""
+    def oldest(self, location: str, limit: int) -> Tuple[Tuple[KeptHistory, float], ...]:
+        """The jobs of a location that ended, or else changed, first; when their files changed."""
         with self._database.read() as reader:
             found = reader.execute(
-                "SELECT app_id, CASE WHEN settled AND finished THEN finished ELSE changed END,"
-                f" changed, size FROM {_JOINED} WHERE location = ? ORDER BY 2, 1 LIMIT ?",
+                "SELECT app_id, CASE WHEN finished THEN finished ELSE changed END, size,"
+                f" finished <> 0, changed FROM {_JOINED} WHERE location = ? ORDER BY 2, 1 LIMIT ?",
                 [location, limit],
             )
-            return tuple(Kept(*row) for row in found)
+            return tuple(
+                (KeptHistory(app_id, ended, size, bool(has_ended)), changed)
+                for app_id, ended, size, has_ended, changed in found
+            )
 
     def size(self, location: str) -> int:
         """How many bytes the histories of a location have."""

@@ -1,19 +1,20 @@
 """Removes the oldest histories of a location: by age, and by the size of them all.
 
-The index knows when each job ended and how large its files are, so that nothing is read to choose.
-Before a folder is removed it is looked at again: the portal removes no history that has changed
-meanwhile. A portal that may not remove other users' files says so, and how they are removed then.
+The index knows when each job ended and how large its files are, so that nothing is read to choose;
+the rule is :func:`tony_core.history.reader.choose_expired`, as for ``tony gc``. Before a folder is
+removed it is looked at again: the portal removes no history that has changed meanwhile. A portal
+that may not remove other users' files says so, and how they are removed then.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Callable, Iterable, List, Optional, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from tony_core.files.local import user_name
-from tony_core.history.reader import NoHistory
-from tony_core.portal.index.index import Index, Kept
+from tony_core.history.reader import KeptHistory, NoHistory, choose_expired
+from tony_core.portal.index.index import Index
 from tony_core.portal.locations import LocationReader
 from tony_core.portal.settings import HistoryLocation
 
@@ -24,22 +25,18 @@ _DENIED = 3  # so many refusals end a round
 
 
 def choose(
-    oldest: Iterable[Kept],
+    oldest: Sequence[KeptHistory],
     total: int,
     retention_s: Optional[float],
     retention_bytes: Optional[int],
     now: float,
-) -> List[Kept]:
-    """Of a location's jobs, the oldest first, those to remove; ``total`` bytes are all. Pure."""
-    chosen = []
-    for job in oldest:
-        is_old = retention_s is not None and now - job.ended > retention_s
-        is_over = retention_bytes is not None and total > retention_bytes
-        if not (is_old or is_over):
-            break
-        chosen.append(job)
-        total -= job.size
-    return chosen
+) -> List[str]:
+    """Of a location's oldest jobs those to remove; ``total`` bytes are all of its jobs. Pure."""
+    if retention_bytes is not None:
+        # What those that are looked at may keep, beside all the others.
+        retention_bytes -= total - sum(job.size for job in oldest)
+    age = float("inf") if retention_s is None else retention_s
+    return choose_expired(oldest, age, retention_bytes, now)
 
 
 class Retention:
@@ -60,18 +57,20 @@ class Retention:
             return []
         size = self._index.size(place.name) if place.retention_bytes is not None else 0
         oldest = self._index.oldest(place.name, _READ)
-        chosen = choose(oldest, size, place.retention_s, place.retention_bytes, time.time())
+        kept = [job for job, _ in oldest]
+        changed = {job.app_id: when for job, when in oldest}
+        chosen = choose(kept, size, place.retention_s, place.retention_bytes, time.time())
         gone: List[str] = []
-        denied: List[PermissionError] = []
-        for job in chosen[:_AT_ONCE]:
+        denied: List[OSError] = []
+        for app_id in chosen[:_AT_ONCE]:
             if is_closing() or len(denied) >= _DENIED:
                 break
             try:
-                if _is_unchanged(reader, job):
-                    reader.remove(job.app_id)
-                    gone.append(job.app_id)
+                if _is_unchanged(reader, app_id, changed[app_id]):
+                    reader.remove(app_id)
+                    gone.append(app_id)
             except NoHistory:
-                gone.append(job.app_id)
+                gone.append(app_id)
             except PermissionError as error:
                 denied.append(error)
         self._index.remove(place.name, gone)
@@ -81,9 +80,9 @@ class Retention:
         return gone
 
 
-def _is_unchanged(reader: LocationReader, job: Kept) -> bool:
-    with reader.open(job.app_id) as folder:
-        return folder.fingerprint().changed <= job.changed
+def _is_unchanged(reader: LocationReader, app_id: str, changed: float) -> bool:
+    with reader.open(app_id) as folder:
+        return folder.fingerprint().changed <= changed
 
 
 def _denial(jobs: int, error: OSError) -> str:

@@ -4,8 +4,8 @@ The folder ``intermediate`` holds a folder for each job that runs or has just en
 portal moves ended ones to ``finished/yyyy/MM/dd``. A job that is in both is taken from the latter:
 its portal made that folder, while ``intermediate`` is open to all who run jobs.
 
-A site may have the two apart (``tony.history.intermediate``, ``tony.history.finished``): then each is
-a location of its own.
+A site may have the two apart (``tony.history.intermediate``, ``tony.history.finished``): then each
+is a location of its own.
 
 The days of ``finished`` change seldom, so a day is listed again only when its time has changed.
 """
@@ -56,12 +56,11 @@ class JvmFolder(JobFolder):
 
     def fingerprint(self) -> Fingerprint:
         listed = self._files.list(self.location)
-        found = fingerprint_of(listed)
-        names = [base_name(item.location) for item in listed]
-        return found._replace(is_history=newest(names, self.app_id) is not None)
+        name = newest(self._names(listed)[0], self.app_id)
+        return fingerprint_of(listed)._replace(is_history=name is not None)
 
     def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
-        names = [base_name(item.location) for item in self._files.list(self.location)]
+        names, others = self._names(self._files.list(self.location))
         name = newest(names, self.app_id)
         if name is None:
             raise NoHistory(f"no .jhist file of {self.app_id} in its folder")
@@ -71,19 +70,28 @@ class JvmFolder(JobFolder):
         except (OSError, ValueError) as error:
             data, problem = b"", f"{name}: {error}"
         found = read_jhist(self.app_id, name, data, config, self.owner)
-        if problem:
-            found = found._replace(problems=(problem, *config.problems))
-        strange = [each for each in names if _is_of_another(each, self.app_id)]
-        if strange:
-            shown = ", ".join(each[:100] for each in strange[:_SHOWN])
-            text = f"files of other applications are left out: {shown}"
-            found = found._replace(problems=(*found.problems, text))
-        return found if events else found._replace(events=())
+        problems = [problem, *config.problems] if problem else list(found.problems)
+        if others:
+            shown = ", ".join(each[:100] for each in others[:_SHOWN])
+            problems.append(f"files of other users or applications are left out: {shown}")
+        return found._replace(problems=tuple(problems), events=found.events if events else ())
 
     def config(self) -> Optional[bytes]:
-        names = [base_name(item.location) for item in self._files.list(self.location)]
-        found = self._config(names)
+        found = self._config(self._names(self._files.list(self.location))[0])
         return found.to_xml() if found.entries else None
+
+    def _names(self, listed: List[Stat]) -> Tuple[List[str], List[str]]:
+        """The names of the owner's files, and those that speak for nothing here."""
+        ours: List[str] = []
+        others: List[str] = []
+        for item in listed:
+            name = base_name(item.location)
+            known = parse_name(name)
+            if known is None and name not in CONFIG_NAMES:
+                continue
+            is_ours = item.owner in ("", self.owner) and (not known or known.app_id == self.app_id)
+            (ours if is_ours else others).append(name)
+        return ours, others
 
     def _config(self, names: List[str]) -> JvmConfig:
         name = next((each for each in CONFIG_NAMES if each in names), None)
@@ -99,11 +107,6 @@ class JvmFolder(JobFolder):
 
     def close(self) -> None:
         self._files.close()
-
-
-def _is_of_another(name: str, app_id: str) -> bool:
-    found = parse_name(name)
-    return found is not None and found.app_id != app_id
 
 
 class _Place(NamedTuple):

@@ -32,11 +32,12 @@ TABS = (
 )
 WAIT_S = 5  # of the page's own requests for news
 TASKS_SHOWN = 25  # on the overview
+MANY = 100  # tasks, whose metrics have a page of their own only: they are large
 TASKS_OF_A_PAGE = 200
 CHARTS_SHOWN = 4  # on the overview
 CHARTS_OF_A_PAGE = 60
 LINES_SHOWN = 60  # of the story, on the overview
-LINES_OF_A_PAGE = 2000
+LINES_OF_A_PAGE = 500
 _ORDER = {"failed": 0, "lost": 1, "killed": 2, "running": 3}
 _WEIGHTS = ("info", "warning", "decision", "error")
 
@@ -67,7 +68,6 @@ class Course(NamedTuple):
     story: Tuple[Line, ...]
     timeline: Mapping[str, Any]  # as api/timeline answers
     drawing: Drawing  # the same, drawn
-    charts: str  # all of them
     own_charts: str  # some, without what is measured of the machine
     problems: Tuple[str, ...]
 
@@ -116,7 +116,9 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
     """How a job went."""
 
     def make() -> Course:
-        record = job.source.record()
+        # What was lost with a session is measured in steps, which are metrics.
+        metrics = len(job.view.tasks) <= MANY or job.view.session > 0
+        record = job.source.record(metrics=metrics)
         tasks = [{"task": task.task} for task in job.view.tasks]
         url = site.job_url(request, job.row, "api/metrics")
         own = {"task": _reported(record.metrics.get("task"))}
@@ -125,14 +127,12 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
             read_story(record),
             line.to_json(),
             draw(line),
-            draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url),
             draw_charts(tasks, own, CHARTS_SHOWN, url),
             record.problems,
         )
 
     def size_of(made: Course) -> int:
-        spans = 100 * len(made.timeline["bars"])
-        return 400 * (len(made.story) + spans) + len(made.charts) + len(made.own_charts)
+        return 300 * (len(made.story) + 8 * len(made.timeline["bars"])) + len(made.own_charts)
 
     with reading():
         return site.cache.get(job.row, "course", make, size_of)
@@ -209,9 +209,17 @@ def show_tasks(site: Site, request: Request) -> Response:
 def show_metrics(site: Site, request: Request) -> Response:
     """Every metric."""
     job = open_job(site, request)
-    course = course_of(site, request, job)
-    charts = Markup(course.charts)  # noqa: S704 - draw_charts escapes
-    return _render(site, request, job, "job_metrics.html", "metrics", course, charts=charts)
+
+    def make() -> str:
+        record = job.source.record(events=False)
+        url = site.job_url(request, job.row, "api/metrics")
+        tasks = [{"task": task.task} for task in job.view.tasks]
+        return draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url)
+
+    with reading():
+        charts = site.cache.get(job.row, "charts", make, len)
+    shown = Markup(charts)  # noqa: S704 - draw_charts escapes
+    return _render(site, request, job, "job_metrics.html", "metrics", charts=shown)
 
 
 def show_story(site: Site, request: Request) -> Response:
