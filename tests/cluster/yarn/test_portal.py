@@ -100,3 +100,57 @@ def test_a_job_from_its_submit_to_its_aggregated_logs(
             portal.job(app_id, "eve").log("worker:0", "stdout", "", 0, 100)
     finally:
         portal.close()
+
+
+@pytest.mark.timeout(300)
+def test_for_many_users_each_look_is_the_viewers(
+    hadoop: GetHadoop,
+    tony_on: Callable[..., Tony],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a secure cluster. ann lets gateway look, the portal's user: nodes know no proxy user."""
+    cluster = hadoop("secure", "log_aggregation")
+    env = cluster.environment_of("gateway")
+    monkeypatch.setenv("KRB5_CONFIG", env["KRB5_CONFIG"])
+    tony = tony_on(cluster)
+    tony.env.update(cluster.environment_of("ann"))
+    running = tony.submit(
+        "--executes",
+        "sh -c 'echo first line; sleep 600'",
+        conf={
+            "tony.worker.instances": 1,
+            "tony.worker.memory": "256",
+            "tony.application.framework": "standalone",
+            "tony.yarn.acl.view": "gateway",
+        },
+    )
+    app_id = running.app_id
+    portal = RealPortal("yarn", env, str(tmp_path / "no-history"), is_for_many=True)
+    try:
+        until(lambda: portal.live.job(app_id, "ann"), "on the list")
+
+        def page() -> bool:
+            record = portal.job(app_id, "ann").record(metrics=False)
+            return bool(record.tasks) and not record.problems
+
+        running.until(page, "its page, as ann")
+
+        def log() -> bool:
+            try:
+                job = portal.job(app_id, "ann")
+                return job.log("worker:0", "stdout", "", 0, 100).data == b"first line\n"
+            except LogProblem as error:
+                print(error)
+                return False
+
+        running.until(log, "its log")
+        # A viewer whom the portal let through by mistake: the cluster itself refuses bob.
+        bobs = portal.job(app_id, "ann", viewer="bob")
+        record = bobs.record(metrics=False)
+        assert record.tasks == () and "does not answer" in record.problems[0]
+        with pytest.raises(LogProblem):
+            bobs.log("am", "master-1.stderr", "", 0, 100)
+    finally:
+        portal.close()
+        tony("kill", app_id)
