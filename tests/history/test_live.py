@@ -213,6 +213,9 @@ def test_metrics_are_read_while_the_job_runs_and_stand_whole_at_its_end(tmp_path
     made.close()
     assert files(tmp_path) == ["metrics.json", "summary.json"]
     assert read_job(str(tmp_path), APP).metrics == store.to_json()
+    folder = str(tmp_path / APP)
+    assert reader.read_folder(folder, APP, metrics=False).metrics == {}
+    assert reader.read_folder(folder, APP, events=False, metrics=True).metrics == store.to_json()
 
 
 def test_a_next_master_goes_on_in_files_of_its_own(tmp_path: Path) -> None:

@@ -130,6 +130,28 @@ def test_a_released_gang_waits_on() -> None:
     assert line.bars[0].spans[0].text == "released" and line.bars[0].held_s == 63
 
 
+def test_a_next_master_that_takes_over_interrupts_nothing() -> None:
+    story = simple().wait(10).line("takeover", "a new master takes over").move("running").wait(5)
+    line = timeline(story.move("succeeded").finish())
+    assert kinds(line.phases)[4:] == [("running", 15)]
+    assert kinds(line.bars[0].spans)[3:] == [("running", 15)]
+    assert [marker.kind for marker in line.markers] == ["takeover"]
+
+
+def test_a_session_whose_end_no_master_wrote_ends_with_the_next_one() -> None:
+    story = simple().wait(10).line("takeover").begin().wait(3).move("launched").wait(1)
+    line = timeline(story.move("running").wait(5).finish())
+    assert kinds(line.phases)[4:] == [
+        ("running", 10),
+        ("waiting", 3),
+        ("staging", 1),
+        ("running", 5),
+    ]
+    assert kinds(line.bars[0].spans)[3:] == [
+        ("running", 10), ("waiting", 3), ("staging", 1), ("running", 5)
+    ]  # fmt: skip
+
+
 def test_a_job_that_still_waits_shows_so() -> None:
     story = StoryBuilder().begin().line("waiting", "queue is full").move("launched", "worker:0")
     story.tasks["worker:1"]["state"] = "requested"

@@ -174,7 +174,7 @@ def _flat(result: Any) -> Dict[str, Any]:
     """A result's values by name; what is nested stands there as JSON."""
     if result is None:
         return {}
-    if not isinstance(result, Mapping):
+    if not isinstance(result, dict):
         return {"value": _plain(result)}
     return {str(name): _plain(value) for name, value in result.items()}
 

@@ -21,6 +21,7 @@ no hours. Which pipeline a job belongs to is in its tags: :func:`pipeline_of`.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from typing import Any, Dict, Iterable, Mapping, Optional
 
 from tony_core.history.metric_points import Points, chief_of, points_of
@@ -92,7 +93,7 @@ def job_figures(record: JobHistory, line: Optional[Timeline] = None) -> Dict[str
     found.update({f"{kind}_s": seconds for kind, seconds in sums.items()})
     if QUEUED in sums or WAITING in sums:
         found["waiting_s"] = sums.get(QUEUED, 0.0) + sums.get(WAITING, 0.0)
-    tasks = [task for task in record.tasks if isinstance(task, Mapping)]
+    tasks = [task for task in record.tasks if isinstance(task, dict)]
     if line.sessions:
         found["sessions"] = float(len(line.sessions))
         again = sum(marker.kind == "task-again" for marker in line.markers)
@@ -116,7 +117,7 @@ def _numbers(prefix: str, value: Any) -> Dict[str, float]:
     if is_number(value):
         return {prefix + "value": float(value)}
     found: Dict[str, float] = {}
-    for name, each in value.items() if isinstance(value, Mapping) else ():
+    for name, each in value.items() if isinstance(value, dict) else ():
         if is_number(each) and len(found) < MOST:
             found[prefix + str(name)[:LONGEST]] = float(each)
     return found
@@ -141,13 +142,13 @@ class _Sums:
 
 def _hours(record: JobHistory, line: Timeline) -> Dict[str, float]:
     roles = record.job.get("roles")
-    if not isinstance(roles, Mapping):
+    if not isinstance(roles, dict):
         return {}
     sums = {"gpu_hours": _Sums(), "memory_gb_hours": _Sums(), "vcore_hours": _Sums()}
-    records = {str(task.get("task")): task for task in record.tasks if isinstance(task, Mapping)}
+    records = {str(task.get("task")): task for task in record.tasks if isinstance(task, dict)}
     for bar in line.bars:
         asked = roles.get(bar.role)
-        if isinstance(asked, Mapping):
+        if isinstance(asked, dict):
             _add_task(sums, record, bar, records.get(bar.task, {}), asked)
     found: Dict[str, float] = {}
     for name, each in sums.items():
@@ -176,7 +177,7 @@ def _add_task(
         None if busy is None else gpus * running_h * min(max(busy, 0.0), 100.0) / 100,
     )
     usage = task.get("usage")
-    usage = usage if isinstance(usage, Mapping) else {}
+    usage = usage if isinstance(usage, dict) else {}
     rss = _mean(points_of(record, bar.task, _RSS_MB), bar.spans)
     if rss is None and is_number(usage.get("peak_rss_mb"), 1e12):
         rss = float(usage["peak_rss_mb"])  # too short for a sample: its largest
@@ -191,8 +192,11 @@ def _add_task(
 
 def _mean(points: Points, spans: Iterable[Span]) -> Optional[float]:
     """The mean of what was measured while its program ran."""
-    running = [span for span in spans if span.kind == RUNNING]
-    values = [
-        value for at, value in points if any(span.begin <= at <= span.end for span in running)
-    ]
-    return sum(values) / len(values) if values else None
+    times = [at for at, _ in points]
+    total, count = 0.0, 0
+    for span in spans:
+        if span.kind == RUNNING:
+            inside = points[bisect_left(times, span.begin) : bisect_right(times, span.end)]
+            total += sum(value for _, value in inside)
+            count += len(inside)
+    return total / count if count else None

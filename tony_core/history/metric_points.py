@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from operator import itemgetter
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.history.reader import JobHistory
 from tony_core.jsontext import is_number
 
 STEP, SAVED = "step", "saved"  # the series of report(step=...) and of saved checkpoints
+
+_FAR = 1e300
 
 Points = Tuple[Tuple[float, float], ...]
 
@@ -72,17 +75,23 @@ def steps_of(record: JobHistory, task: str) -> Optional[Steps]:
 def _points(value: Any) -> Points:
     if not isinstance(value, (list, tuple)):
         return ()
-    found = [
-        (float(pair[0]), float(pair[1]))
-        for pair in value
-        if isinstance(pair, (list, tuple))
-        and len(pair) == 2
-        and is_number(pair[0])
-        and is_number(pair[1])
-    ]
-    found.sort(key=lambda pair: pair[0])
+    try:
+        found = [(at + 0.0, number + 0.0) for at, number in value]
+        is_whole = all(-_FAR < at < _FAR and -_FAR < number < _FAR for at, number in found)
+    except (TypeError, ValueError, OverflowError):
+        is_whole = False
+    if not is_whole:
+        found = [
+            (float(pair[0]), float(pair[1]))
+            for pair in value
+            if isinstance(pair, (list, tuple))
+            and len(pair) == 2
+            and is_number(pair[0])
+            and is_number(pair[1])
+        ]
+    found.sort(key=itemgetter(0))
     return tuple(found)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}

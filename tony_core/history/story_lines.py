@@ -82,12 +82,12 @@ class Line:
         self.text = str(event.get("text") or "")
         session, fields = event.get("session"), event.get("fields")
         self.session = session if isinstance(session, int) else -1
-        self.fields: Mapping[str, Any] = fields if isinstance(fields, Mapping) else {}
+        self.fields: Mapping[str, Any] = fields if isinstance(fields, dict) else {}
 
 
 def lines_of(record: JobHistory) -> List[Line]:
     """The story in order, with times that never go back."""
-    events = [event for event in record.events if isinstance(event, Mapping)]
+    events = [event for event in record.events if isinstance(event, dict)]
     events.sort(key=event_number)
     found: List[Line] = []
     last = 0.0

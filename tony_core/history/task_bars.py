@@ -51,8 +51,12 @@ class _Task:
 class TaskBars:
     """Takes the lines of a story; makes the bars."""
 
-    def __init__(self, record: JobHistory, begin: float, end: float, is_over: bool) -> None:
+    def __init__(
+        self, record: JobHistory, begin: float, end: float, is_over: bool, sidecars: Set[str]
+    ) -> None:
         self._record, self._begin, self._end, self._is_over = record, begin, end, is_over
+        self._sidecars = sidecars
+        self._began = begin  # the newest session
         self._tasks: Dict[str, _Task] = {}
         self._asked: Dict[str, float] = {}  # role -> when containers for it were last requested
         for task in record.tasks:
@@ -72,6 +76,8 @@ class TaskBars:
             task.waits = line.at
         elif line.kind == StoryKind.ALLOCATION_TIMEOUT.value:
             self._release_gang(line.at)
+        elif line.kind == StoryKind.SESSION_STARTED.value:
+            self._begin_session(line)
 
     def _task(self, name: str, role: str = "") -> _Task:
         found = self._tasks.get(name)
@@ -103,20 +109,30 @@ class TaskBars:
         task.held_until = at
 
     def _run(self, task: _Task, line: Line, node: str) -> None:
+        if task.open is not None and (task.open.kind, task.open.session) == (RUNNING, line.session):
+            return  # taken over by a next master: it went on
         at, waited = line.at, line.fields.get("ready_s")
-        begin = task.open.begin if task.open is not None else at
-        task.close(at)
-        if is_number(waited, LATEST) and waited > 0:
-            ready = max(at - waited, begin)
-            if task.spans and task.spans[-1].end > ready:
-                last = task.spans[-1]
-                task.spans[-1] = last._replace(end=max(last.begin, ready))
-                ready = task.spans[-1].end
+        if task.open is None and task.held is not None and self._began > task.held_until:
+            # In the container of its last session, so nothing was launched.
+            task.open = Span(STAGING, self._began, at, line.session, "", node)
+        if is_number(waited, LATEST) and task.open is not None:
+            ready = max(at - max(0.0, waited), task.open.begin)
+            task.close(ready)
             if ready < at:
                 task.spans.append(Span(READY, ready, at, line.session, "", node))
+        task.close(at)
         task.open = Span(RUNNING, at, at, line.session, "", node)
         if task.held is None:
             task.held = at  # its launch is not in the story
+
+    def _begin_session(self, line: Line) -> None:
+        """End what no line ended: its master died before it could write one."""
+        self._began = line.at
+        for task in self._tasks.values():
+            is_old = task.open is not None and task.open.session < line.session
+            if is_old and task.name not in self._sidecars:
+                task.close(line.at)
+                task.held_until = line.at
 
     def _release_gang(self, at: float) -> None:
         for task in self._tasks.values():
@@ -125,11 +141,11 @@ class TaskBars:
                 task.held_until = at
                 task.release()
 
-    def finish(self, sidecars: Set[str]) -> Tuple[Bar, ...]:
+    def finish(self) -> Tuple[Bar, ...]:
         """The bars, in the order of the job's tasks."""
         records = {str(task.get("task")): task for task in self._record.tasks}
         return tuple(
-            self._bar(task, records.get(task.name, {}), task.name in sidecars)
+            self._bar(task, records.get(task.name, {}), task.name in self._sidecars)
             for task in self._tasks.values()
         )
 

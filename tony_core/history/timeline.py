@@ -23,7 +23,7 @@ and none lies outside the job. So damage makes a picture wrong, and never more t
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from tony_core.history.job_phases import JobPhases
 from tony_core.history.lost_work import with_lost
@@ -101,7 +101,7 @@ def _interest(bar: Bar) -> int:
 
 def timeline(record: JobHistory, now: Optional[float] = None) -> Timeline:
     """The time line of a job; ``now`` ends what goes on, without it the newest time known."""
-    tasks = tuple(task for task in record.tasks if isinstance(task, Mapping))
+    tasks = tuple(task for task in record.tasks if isinstance(task, dict))
     record = record._replace(tasks=tasks)
     lines = lines_of(record)
     begin, end, is_over = _bounds(record, lines, now)
@@ -109,7 +109,7 @@ def timeline(record: JobHistory, now: Optional[float] = None) -> Timeline:
         line.at = min(max(line.at, begin), end)
     sidecars = {str(task.get("task")) for task in record.tasks if task.get("tracking") == "sidecar"}
     job = JobPhases(record, begin, end, is_over, sidecars)
-    bars = TaskBars(record, begin, end, is_over)
+    bars = TaskBars(record, begin, end, is_over, sidecars)
     for line in lines:
         job.take(line)
         bars.take(line)
@@ -120,7 +120,7 @@ def timeline(record: JobHistory, now: Optional[float] = None) -> Timeline:
         is_over,
         phases,
         tuple(job.sessions),
-        bars.finish(sidecars),
+        bars.finish(),
         tuple(job.markers),
         lost_known,
     )

@@ -37,6 +37,7 @@ SCALES = 2.0
 PART = 0.05
 _SHARES = sum(1 / runs**2 for runs in range(AFTER, 1000))
 WINDOW = 20  # runs on each side that a place is judged by
+NEAR = 10  # places on each side where a shift is looked for again
 NEIGHBOURS = 3  # runs on each side whose configurations are compared
 MOST = 400  # runs
 MOST_MEASURES = 40
@@ -182,7 +183,8 @@ def find_shifts(values: Sequence[float]) -> List[Shift]:
     at = 1
     while at < len(ends) - 1:  # each again, now that those beside it are known
         first, end = ends[at - 1], ends[at + 1]
-        ends[at] = first + _best_place(values[first:end])
+        near = range(max(first + 1, ends[at] - NEAR), min(end, ends[at] + NEAR + 1))
+        ends[at] = first + _best_place(values[first:end], [place - first for place in near])
         if first + BEFORE <= ends[at] <= end - AFTER:
             at += 1
         else:
@@ -215,13 +217,12 @@ def _is_shift(values: Sequence[float], place: int) -> bool:
     return _is_large(before, after) and _chance(before, after) < CHANCE * share
 
 
-def _best_place(values: Sequence[float], places: Sequence[int] = ()) -> int:
-    """Where the values on each side are nearest to their median, of these places or of all."""
+def _best_place(values: Sequence[float], places: Sequence[int]) -> int:
+    """Of these places the one where the values on each side are nearest to their median."""
     steps = [abs(value - before) for before, value in zip(values, values[1:])]
     bound = _OUTLIER * median(steps)
     spreads = [
-        (_spread(values[:place], bound) + _spread(values[place:], bound), place)
-        for place in places or range(1, len(values))
+        (_spread(values[:place], bound) + _spread(values[place:], bound), place) for place in places
     ]
     return min(spreads)[1]
 
