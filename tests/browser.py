@@ -101,7 +101,10 @@ class Browser:
         found: List[Any] = []
 
         def is_there() -> bool:
-            found[:] = [self.run(tab, script)]
+            try:
+                found[:] = [self.run(tab, script)]
+            except AssertionError:  # on its way to another page
+                return False
             return bool(found[0])
 
         until(is_there, script, self.complaints)

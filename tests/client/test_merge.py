@@ -10,7 +10,9 @@ from tony_core.client.merge import (
     lasting_links,
     under_status,
     with_containers,
+    with_end,
 )
+from tony_core.history.reader import JobHistory
 from tony_core.schedulers.port import AppState, LogRef
 from tony_core.view import read_task
 
@@ -136,3 +138,27 @@ def test_what_a_master_served_goes_with_it() -> None:
         "tensorboard": "http://tb.example/"
     }
     assert lasting_links({"page": page, "tensorboard": "http://["}) == {"tensorboard": "http://["}
+
+
+def test_history_may_have_got_further_than_the_page_as_it_was_last_watched() -> None:
+    """A master that was killed: history is as new as its last second, a watch asks now and then."""
+    died = status(state=AppState.FAILED, finished=1010.0)
+    page = [
+        {**task("w:0", "running"), "progress": 0.5},
+        {**task("w:1", "running"), "progress": 0.5},
+        {**task("w:2", "failed", session=1), "exit_code": 3},
+        {**task("w:3", "running", session=1)},
+    ]
+    recorded = [
+        {**task("w:0", "failed"), "exit_code": 7},
+        {**task("w:1", "running"), "progress": 0.25},
+        {**task("w:2", "launched", session=2)},
+        {**task("w:3", "succeeded", session=0)},
+    ]
+    last = from_page({"app_id": APP, "state": "RUNNING"}, page)
+    ended = with_end(JobHistory(APP, {"state": "RUNNING"}, tuple(recorded)), died, last)
+    first, second, third, fourth = ended.tasks
+    assert (first["state"], first["exit_code"]) == ("failed", 7)
+    assert (second["state"], second["progress"]) == ("lost", 0.5)
+    assert (third["state"], third["session"]) == ("lost", 2)
+    assert (fourth["state"], fourth["session"]) == ("lost", 1)

@@ -113,32 +113,32 @@ def test_all_problems_at_once_each_with_its_place() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("port = 1", "no section headers"),
-        ("[portal]\nport = 1\nport = 2", "option 'port' in section 'portal' already exists"),
-        ("[portal]\n[portal]", "section 'portal' already exists"),
-        ("[portal]\nnonsense", "contains parsing errors"),
-        ("[DEFAULT]\nport = 1", "[DEFAULT]: there is no such section"),
-        ("[history a]\npath = relative", "'relative' is not an absolute path"),
-        ("[history a]\npath = /a\nlayout = hive", "'hive' is no layout of history: tony, jvm-tony"),
-        ("[portal]\nmetrics-from = example.com", "is no address and no network"),
-        ("[portal]\nmetrics-from = 10.1.2.3/8", "is no address and no network"),
-        ("[portal]\nurl = https://u:p@x/", "is not a URL"),
-        ("[portal]\nurl = https://x/tony", "has a path"),
-        ("[portal]\nurl = https://x:99999", "invalid host or port"),
-        ("[portal]\ntensorboard-idle = off", "is no limit"),
-        ("[login]\nby = header", "header is missing: by = header needs it"),
-        ("[login]\nby = header\nheader = a b\ntrusted = 127.0.0.1", "is no header's name"),
-        ("[login]\nkeytab = /k", "keytab: by = socket does not use it"),
-        ("[login]\nby = oidc\nissuer = http://idp.example.com", "is not an https URL"),
-        ("[login]\nby = oidc\nclient-secret = x", "a secret has no place in this file"),
-        ("[login]\nby = spnego", "keytab is missing"),
-    ],
+PROBLEMS = (
+    ("port = 1", "no section headers"),
+    ("[portal]\nport = 1\nport = 2", "option 'port' in section 'portal' already exists"),
+    ("[portal]\n[portal]", "section 'portal' already exists"),
+    ("[portal]\nnonsense", "contains parsing errors"),
+    ("[DEFAULT]\nport = 1", "[DEFAULT]: there is no such section"),
+    ("[history a]\npath = relative", "'relative' is not an absolute path"),
+    ("[history a]\npath = /a\nlayout = hive", "'hive' is no layout of history: tony, jvm-tony"),
+    ("[portal]\nmetrics-from = example.com", "is no address and no network"),
+    ("[portal]\nmetrics-from = 10.1.2.3/8", "is no address and no network"),
+    ("[portal]\nurl = https://u:p@x/", "is not a URL"),
+    ("[portal]\nurl = https://x/tony", "has a path"),
+    ("[portal]\nurl = https://x:99999", "invalid host or port"),
+    ("[portal]\ntensorboard-idle = off", "is no limit"),
+    ("[login]\nby = header", "header is missing: by = header needs it"),
+    ("[login]\nby = header\nheader = a b\ntrusted = 127.0.0.1", "is no header's name"),
+    ("[login]\nkeytab = /k", "keytab: by = socket does not use it"),
+    ("[login]\nby = oidc\nissuer = http://idp.example.com", "is not an https URL"),
+    ("[login]\nby = oidc\nclient-secret = x", "a secret has no place in this file"),
+    ("[login]\nby = spnego", "keytab is missing"),
 )
-def test_problems(text: str, words: str) -> None:
-    assert words in "\n".join(problems_of(text))
+
+
+def test_problems() -> None:
+    for text, words in PROBLEMS:
+        assert words in "\n".join(problems_of(text)), text
 
 
 def test_a_secret_in_the_file_is_not_repeated() -> None:

@@ -106,6 +106,15 @@ class TestRunning:
 
 
 class TestEnded:
+    def test_history_is_newer_than_a_list_of_running_jobs(
+        self, running: Tuple[PageServer, PortalJob, Listed], portal: Portal
+    ) -> None:
+        job = portal.sources.open(ROW._replace(state="SUCCEEDED"), ANN)
+        assert not job.is_running
+        _, _, yarn = running
+        yarn.logs["c1", "stdout"] = b"x"
+        assert job.log("worker:0", "stdout", "", 0, 10).over
+
     def test_from_history(self, portal: Portal) -> None:
         record = HISTORY._replace(job={**HISTORY.job, "state": "FAILED", "finished": 2.0})
         portal.folders[APP] = Folder(record)

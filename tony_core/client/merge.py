@@ -26,6 +26,9 @@ from tony_core.view import (
     read_task,
 )
 
+#: The states of a task on its way to an end.
+_WAY = ("pending", "requested", "allocated", "launched", "registered", "ready", "running")
+
 
 def from_status(status: AppStatus) -> JobView:
     """The view of a job of which only its scheduler knows."""
@@ -225,10 +228,19 @@ def with_end(record: JobHistory, status: AppStatus, last: Optional[JobView] = No
 
 
 def _newest_tasks(record: JobHistory, page: Optional[JobView]) -> Iterable[Mapping[str, Any]]:
+    """The tasks by page and history: history may have got further since the page was asked."""
     known = {str(task.get("task")): task for task in record.tasks}
     for task in page.tasks if page is not None else ():
-        known[task.task] = {**known.get(task.task, {}), **task.to_json()}
+        recorded = known.get(task.task, {})
+        if not recorded or _how_far(read_task(recorded)) <= _how_far(task):
+            known[task.task] = {**recorded, **task.to_json()}
     return known.values()
+
+
+def _how_far(task: TaskView) -> Tuple[int, int, int]:
+    """What grows as a task goes on: its session, its restarts within it, its state."""
+    state = len(_WAY) if task.has_ended else _WAY.index(task.state) if task.state in _WAY else 0
+    return (task.session, task.restarts, state)
 
 
 def _end_record(task: Mapping[str, Any], state: AppState, finished: float) -> Mapping[str, Any]:

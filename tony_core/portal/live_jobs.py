@@ -168,7 +168,7 @@ class LiveJobs:
         """The rows of the index with what the schedulers know better."""
         out = []
         for row in rows:
-            if _has_ended(row.state):
+            if has_ended(row.state):
                 out.append(row)
                 continue
             job = self.job(row.app_id, row.owner)
@@ -324,7 +324,8 @@ def _split(text: str) -> List[str]:
     return "".join(char if char.isalnum() else " " for char in text.casefold()).split()
 
 
-def _has_ended(state: str) -> bool:
+def has_ended(state: str) -> bool:
+    """Whether a row's state is an end."""
     try:
         return AppState(state).ended
     except ValueError:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import signal
 import socket
+import sys
 from typing import Callable, Iterator, Mapping, NamedTuple
 
 import uvicorn
@@ -52,6 +54,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     ``announce`` gets the portal's URL once it is bound.
     """
     raise_file_limit()
+    _log_faults()
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(bind(settings))
         host, port = listener.getsockname()[:2]
@@ -150,7 +153,9 @@ def make_parts(settings: Settings, audit: Audit) -> Parts:
 
     try:
         portal = assemble(
-            settings, lambda pool, live: Endings(pool, live, settings.is_for_many, audit)
+            settings,
+            lambda pool, live: Endings(pool, live, settings.is_for_many, audit),
+            write_note,
         )
     except OSError as error:
         where = error.filename or settings.index_folder
@@ -193,6 +198,34 @@ def bind(settings: Settings) -> socket.socket:
 def url_of(host: str, port: int) -> str:
     """The address of a listener."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def write_note(text: str) -> None:
+    """Write a note of the portal's own on standard error, and nothing that drives a terminal."""
+    with contextlib.suppress(OSError):  # its disk is full, its reader went away
+        sys.stderr.write(_plain(text) + "\n")
+        sys.stderr.flush()
+
+
+class _PlainFormatter(logging.Formatter):
+    """For what a server logs of a fault: a traceback repeats texts of jobs and requests."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's text."""
+        return _plain(super().format(record))
+
+
+def _log_faults() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PlainFormatter("tony: %(message)s"))
+    logger = logging.getLogger("uvicorn.error")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+
+
+def _plain(text: str) -> str:
+    return "".join(one if one.isprintable() or one == "\n" else repr(one)[1:-1] for one in text)
 
 
 @contextlib.contextmanager

@@ -249,6 +249,7 @@ class Site:
             tabs=self.tabs,
             viewer=getattr(request.state, "viewer", None),
             csrf=str(getattr(request.state, "csrf", "")),
+            can_log_out=bool(getattr(request.state, "can_log_out", False)),
             job_url=job_url,
             several_locations=len(self.settings.locations) > 1,
             **values,

@@ -33,7 +33,7 @@ from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
-from tony_core.portal.live_jobs import LIVE, LiveJob, LiveJobs
+from tony_core.portal.live_jobs import LIVE, LiveJob, LiveJobs, has_ended
 from tony_core.portal.live_page import FIRST_S, MOST_BYTES, LivePage, LivePages
 from tony_core.portal.schedulers import SchedulerPool
 from tony_core.portal.task_logs import TaskLogs
@@ -42,7 +42,6 @@ from tony_core.schedulers.port import AppStatus, LogRef, Scheduler, SchedulerErr
 from tony_core.view import HISTORY, MASTER, PAGE, JobView, read_task
 
 EVENT_POLL_S = 1.0
-FOLDERS_OF_TASKS = 50
 LONGEST_WAIT_S = 10.0
 
 
@@ -75,8 +74,12 @@ class Sources:
         self._pages = LivePages()
 
     def open(self, row: JobRow, viewer: Viewer) -> PortalJob:
-        """The job of a row, of the index or of a scheduler alone."""
-        return PortalJob(self, row, viewer, self.live.job(row.app_id, row.owner))
+        """The job of a row, of the index or of a scheduler alone.
+
+        One whose history has its end has ended: a list of running jobs may be some seconds old.
+        """
+        job = None if has_ended(row.state) else self.live.job(row.app_id, row.owner)
+        return PortalJob(self, row, viewer, job)
 
     def close(self) -> None:
         """Close what is open to jobs' pages."""
@@ -229,14 +232,6 @@ class PortalJob:
             raise LogProblem(f"{container!r} is no container of the task {task}")
         is_last = not self.is_running or ref != refs[-1]
         return self._logs().read(ref, name, offset, limit, is_last)
-
-    def work_folders(self) -> List[str]:
-        """The folders of this machine that its programs ran in, those of its first task first."""
-        tasks = [read_task(entry) for entry in self._known().tasks]
-        # TensorBoard runs beside the chief, which is of that role or the first task.
-        tasks.sort(key=lambda task: (task.role != "chief", task.index))
-        refs = [ref for task in tasks[:FOLDERS_OF_TASKS] for ref in task.log_refs()[::-1]]
-        return self._logs().work_folders(refs)
 
     def _logs(self) -> TaskLogs:
         scheduler = "" if self._job is None else self._job.scheduler

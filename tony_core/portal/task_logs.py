@@ -71,17 +71,6 @@ class TaskLogs:
 
         return self._ask(ask, f"the log {name} of {ref.container_id or 'its master'}")
 
-    def work_folders(self, refs: Sequence[LogRef]) -> List[str]:
-        """The folders of this machine that programs ran in, the newest container's first."""
-
-        def ask(reader: LogReader) -> List[str]:
-            return [folder for ref in refs for folder in reader.work_folders(self._row.app_id, ref)]
-
-        try:
-            return self._ask(ask, "its programs' folders")
-        except LogProblem:
-            return []
-
     def application_urls(self) -> Dict[str, str]:
         """The application in the schedulers' own pages, by scheduler."""
         found: Dict[str, str] = {}

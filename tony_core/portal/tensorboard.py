@@ -285,15 +285,12 @@ class TensorBoards:
         if is_remote(log_dir):
             return self._copy_remote(log_dir, row, viewer, target, is_wanted)
         path = local_path(log_dir)
-        if os.path.isabs(path):
-            return copy_local(path, row.owner, target, is_wanted)
-        problem = f"{log_dir} is a folder of its programs, which are no longer there"
-        for folder in job.work_folders():
-            try:
-                return copy_local(os.path.join(folder, path), row.owner, target, is_wanted)
-            except NoEventFiles as error:
-                problem = str(error)
-        raise NoEventFiles(problem)
+        if not os.path.isabs(path):
+            raise NoEventFiles(
+                f"{log_dir} was a folder in the job's containers and was removed with them: name a"
+                f" folder that stays, with its whole path or on HDFS, by {KEY}"
+            )
+        return copy_local(path, row.owner, target, is_wanted)
 
     def _copy_remote(
         self, log_dir: str, row: JobRow, viewer: Viewer, target: str, is_wanted: Callable[[], bool]

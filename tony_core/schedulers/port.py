@@ -291,10 +291,6 @@ class LogReader:
         """Return the length of a log file now; ``None`` where only reading it would tell."""
         return None
 
-    def work_folders(self, app_id: str, ref: LogRef) -> List[str]:
-        """The folders of this machine that a container's programs ran in, the newest first."""
-        return []
-
     def verified(self, ref: LogRef) -> LogRef:
         """The same reference, without an address that only the job names.
 

@@ -70,12 +70,10 @@ def test_two_names_are_none(portal: Running) -> None:
     assert portal.ask(headers=[ANN, ("X-Groups", "a"), ("x-groups", "b")]).status == 400
 
 
-@pytest.mark.parametrize(
-    "name", ["*", "%ops", "a b", "ann,root", "group:ml/", "\u00e9\u202e", "%00"]
-)
-def test_names_that_are_none(portal: Running, name: str) -> None:
-    header = ("X-User", name.encode().decode("latin-1"))
-    assert portal.ask(headers=[header]).status in (400, 403)
+def test_names_that_are_none(portal: Running) -> None:
+    for name in ("*", "%ops", "a b", "ann,root", "group:ml/", "\u00e9\u202e", "%00"):
+        header = ("X-User", name.encode().decode("latin-1"))
+        assert portal.ask(headers=[header]).status in (400, 403), name
 
 
 def test_names_of_other_letters(portal: Running) -> None:

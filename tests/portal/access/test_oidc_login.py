@@ -182,13 +182,10 @@ class TestLogins:
 
 
 class TestAttacks:
-    @pytest.mark.parametrize("number", ["", "x", "ann", '{"name":"ann"}', "a" * 43, "\u00e9"])
-    def test_forged_cookies(self, portal: Running, number: str) -> None:
-        for name in ("tony-portal", "__Host-tony-portal", "session"):
-            answer = portal.ask(
-                "/", headers=[("Cookie", f"{name}={number}".encode().decode("latin-1"))]
-            )
-            assert answer.status == 303
+    def test_forged_cookies(self, portal: Running) -> None:
+        for number in ("", "x", "ann", '{"name":"ann"}', "a" * 43, "\xe9"):
+            for name in ("tony-portal", "__Host-tony-portal", "session"):
+                assert portal.ask("/", headers=[("Cookie", f"{name}={number}")]).status == 303
 
     def test_another_browser_cannot_be_logged_in(self, portal: Running) -> None:
         """A link to the callback of eve's own login would log ann in as eve."""

@@ -170,7 +170,7 @@ def test_search_by_the_beginnings_of_words(index: Index, words: str, expected: L
     assert found(index, q=words) == expected
 
 
-def test_a_changed_job_is_found_by_its_new_words_alone(index: Index) -> None:
+def test_a_changed_job_is_found_by_its_new_words_only(index: Index) -> None:
     put(index, job(1, name="before"))
     put(index, job(1, name="after"))
     assert found(index, q="before") == [] and found(index, q="after") == [1]
@@ -212,7 +212,7 @@ def test_filters(index: Index) -> None:
         ({"user": "x" * 501}, "user: longer"),
     ],
 )
-def test_a_bad_query_says_what_is_wrong(index: Index, query: Any, words: str) -> None:
+def test_a_bad_query_names_what_is_wrong(index: Index, query: Any, words: str) -> None:
     with pytest.raises(BadQuery, match=words.replace("(", r"\(")):
         index.page(Query(**query), ADMIN)
 

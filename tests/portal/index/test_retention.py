@@ -119,7 +119,7 @@ def test_a_link_is_not_followed_when_a_job_is_removed(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_portal_that_may_not_remove_says_so(index: Index, open_folder: Path) -> None:
+def test_a_portal_that_may_not_remove_reports_it(index: Index, open_folder: Path) -> None:
     """A portal without rights over other users' files, in a sticky place."""
     root = open_folder / "history"
     ended(root, 1, 40)

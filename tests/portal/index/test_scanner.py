@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import time
 from pathlib import Path
-from typing import Callable, Iterator, List
+from typing import Callable, Dict, Iterator, List
 
 import pytest
 
@@ -19,6 +19,8 @@ from tony_core.portal.index.reader_processes import ReaderProcess
 from tony_core.portal.index.reading import Request
 from tony_core.portal.index.rows import JobRow, Query
 from tony_core.portal.index.scanner import Listing, LocationScan, Scanner, rest_s
+from tony_core.portal.job_folders import JobFolder
+from tony_core.portal.locations import reader_of
 from tony_core.portal.settings import HistoryLocation
 from tony_core.portal.viewer import Viewer
 
@@ -209,6 +211,7 @@ def test_a_job_that_ends_its_process_hides_no_other(
 ) -> None:
     """A process that dies over one job: here it is killed each time that it is asked for it."""
     monkeypatch.setattr(scanner, "MANY", 1)
+    monkeypatch.setattr(scanner, "LARGE", 0)
     for number in range(5):
         write_job(root, app(number), changed=OLD)
     asked = ReaderProcess.ask
@@ -281,3 +284,45 @@ def test_quiet_and_large_jobs_are_looked_at_less_often(
     unchanged: float, cost: float, expected: float
 ) -> None:
     assert rest_s(unchanged, cost) == expected
+
+
+class _Counting:
+    """A location that says when folders changed, as HDFS does, and counts the looks at them."""
+
+    def __init__(self, root: Path, times: Dict[str, float]) -> None:
+        self._reader = reader_of(HistoryLocation("here", str(root)))
+        self.times = times
+        self.opened: List[str] = []
+
+    def version(self) -> str:
+        return str(self.times)
+
+    def names(self) -> Dict[str, float]:
+        return self.times
+
+    def open(self, app_id: str) -> JobFolder:
+        self.opened.append(app_id)
+        return self._reader.open(app_id)
+
+    def remove(self, app_id: str) -> bool:
+        return self._reader.remove(app_id)
+
+
+def test_where_folders_have_times_only_changed_ones_are_looked_at(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        write_job(root, app(number), changed=OLD)
+    place = _Counting(root, {app(1): OLD + 3, app(2): OLD + 3})
+    monkeypatch.setattr(scanner, "reader_of", lambda location: place)
+    for opened in ([app(2), app(1)], []):  # a new portal, and the one after it
+        scan = LocationScan(HistoryLocation("here", str(root)), index)
+        read(scan)
+        for _ in range(3):
+            scan.step()
+        assert place.opened == opened
+        place.opened.clear()
+    write_job(root, app(1), name="other", changed=OLD + 500)
+    place.times = {app(1): OLD + 500, app(2): OLD + 3}
+    wait_for(lambda: scan.step() >= 0.0 and rows(index)[0].name == "other")
+    assert set(place.opened) == {app(1)}

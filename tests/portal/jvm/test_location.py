@@ -166,6 +166,19 @@ def test_the_two_folders_may_be_locations_of_their_own(root: Path) -> None:
             assert folder.record().app_id == app_id
 
 
+def test_a_root_that_goes_away_has_not_lost_its_jobs(root: Path) -> None:
+    """A disk that is not mounted for a while; the index keeps its rows."""
+    reader = reader_of(location(root))
+    reader.version()
+    away = root.rename(root.with_name("away"))
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            reader.version()
+    away.rename(root)
+    reader.version()
+    assert len(reader.names()) == 2
+
+
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     for place in (tmp_path, tmp_path / "nowhere"):

@@ -196,6 +196,11 @@ def test_a_log_is_followed_and_its_parts_are_found(
     source.logs["worker:0", "stdout"] += b"".join(b"more %d\n" % n for n in range(500))
     browser.wait_for(tab, f"{log}.textContent.includes('more 499')")
     browser.wait_for(tab, f"{log}.scrollHeight - {log}.scrollTop - {log}.clientHeight < 5")
+    # One that comes later.
+    tab = browser.open(f"{url}{JOB}log/worker:1/stdout")
+    browser.shows(tab, "there is no stdout of worker:1")
+    source.logs["worker:1", "stdout"] = b"late\n"
+    browser.shows(tab, "late\n")
     # A huge one: its end first, a search in all of it, the line that was found.
     tab = browser.open(f"{url}{FAILED}log/worker:1/stderr")
     browser.shows(tab, "line 59999")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import subprocess
 import sys
@@ -42,7 +43,13 @@ from tony_core.schedulers.local.applications import Application
 from tony_core.schedulers.local.client import LocalScheduler
 from tony_core.schedulers.local.home import AppFolder
 from tony_core.schedulers.local.ledger import Ledger
-from tony_core.schedulers.port import AppState, LogRef, NoSuchApplication, SchedulerError
+from tony_core.schedulers.port import (
+    AppState,
+    AppStatus,
+    LogRef,
+    NoSuchApplication,
+    SchedulerError,
+)
 
 
 def change_app(harness: LocalHarness, app_id: str, **values: Any) -> None:
@@ -621,3 +628,53 @@ def test_all_problems_are_reported_at_once(harness: LocalHarness) -> None:
     with pytest.raises(SchedulerError, match=r"2000 MB.*3000 MB"):
         harness.scheduler.submit(app_id, submission, SECRET)
     assert home.list_names(harness.home.apps) == []
+
+
+class TestForAService:
+    """What the portal asks for: who owns a job, and where its page may be."""
+
+    def test_what_runs_and_whose_it_is(self, harness: LocalHarness) -> None:
+        app_id = waiting(harness)
+        scheduler = harness.scheduler
+        (found,) = scheduler.list_running()
+        assert found.app_id == app_id
+        assert scheduler.owner_of(found._replace(user="eve")) == getpass.getuser()
+        change_app(harness, app_id, user="eve")
+        assert scheduler.owner_of(scheduler.status(app_id)) == getpass.getuser()
+        (ref,) = log_refs(harness, app_id)
+        assert scheduler.log_reader.log_size(app_id, ref, "nothing") == 0
+        Path(harness.home.app(app_id).master, "own.log").write_bytes(b"123")
+        assert scheduler.log_reader.log_size(app_id, LogRef(""), "own.log") == 3
+        harness.scheduler.kill(app_id, "the test has ended")
+        assert scheduler.list_running() == []
+        assert scheduler.list_running() == [], "and it is not read again"
+
+    def test_a_folder_that_is_not_this_users_is_of_no_owner(
+        self, harness: LocalHarness, tmp_path: Path
+    ) -> None:
+        app_id = waiting(harness)
+        status = harness.scheduler.status(app_id)
+        folder = harness.home.app(app_id).path
+        os.rename(folder, tmp_path / "elsewhere")
+        os.symlink(tmp_path / "elsewhere", folder)
+        assert harness.scheduler.owner_of(status) == ""
+        os.unlink(folder)
+        os.rename(tmp_path / "elsewhere", folder)
+
+    @pytest.mark.parametrize(
+        ("url", "expected"),
+        [
+            ("http://127.0.0.1:4711/", True),
+            ("http://[::1]:4711/api/job", True),
+            ("http://localhost:1/", True),
+            ("http://169.254.169.254/latest", False),
+            ("http://127.0.0.1@evil/", False),
+            ("https://127.0.0.1/", False),
+            ("file:///etc/passwd", False),
+            ("http://[", False),
+            ("", False),
+        ],
+    )
+    def test_pages(self, harness: LocalHarness, url: str, expected: bool) -> None:
+        status = AppStatus("local_1", "n", "u", "q", AppState.RUNNING, page_url="http://127.0.0.1/")
+        assert (harness.scheduler.page_problem(status, url) == "") is expected

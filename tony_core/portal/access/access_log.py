@@ -7,6 +7,7 @@ holds what proves the login.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.handlers
 import os
@@ -17,6 +18,7 @@ from typing import Callable, Sequence
 from starlette.requests import Request
 
 from tony_core.portal.access.origins import Network, is_within
+from tony_core.unexpected_errors import UnexpectedErrors
 
 _LONGEST = 2000
 
@@ -34,6 +36,8 @@ class AccessLog:
         else:
             handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(message)s"))
+        handler.handleError = self._note_fault  # type: ignore[method-assign]
+        self._faults = UnexpectedErrors()  # a full disk is named once, and ends no request
         self._handler = handler
         self._logger = logging.Logger("tony.portal.access", logging.INFO)
         self._logger.addHandler(handler)
@@ -41,15 +45,25 @@ class AccessLog:
     def write(self, request: Request, viewer: str, status: int, size: int, took_s: float) -> None:
         """Write the line of an answered request."""
         text = format_line(request, viewer, status, size, took_s, time.time, self._proxies)
-        self._logger.info("%s", text)
+        self._put(text)
 
     def note(self, text: str) -> None:
         """Write a line of the portal's own: what a viewer did."""
-        self._logger.info("%s", escaped(text))
+        self._put(escaped(text))
+
+    def _put(self, text: str) -> None:
+        try:
+            self._logger.info("%s", text)
+        except OSError:  # of the file's folder, which the handler looks at itself
+            self._faults.record("the access log")
+
+    def _note_fault(self, record: logging.LogRecord) -> None:
+        self._faults.record("the access log")
 
     def close(self) -> None:
         """Close the file."""
-        self._handler.close()
+        with contextlib.suppress(OSError):
+            self._handler.close()
 
 
 def format_line(

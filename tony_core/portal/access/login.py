@@ -35,9 +35,6 @@ class LoginMethod(Protocol):
     async def identify(self, request: Request) -> Identified:
         """Who asks; raises Refused, or Answered with an answer of the login's own."""
 
-    async def close(self) -> None:
-        """Give back what it holds."""
-
 
 class Peers:
     """Whose process is at the other end of a connection, by the kernel."""
@@ -123,9 +120,6 @@ class SocketLogin:
             self._viewers[uid] = await run_in_threadpool(make)
         return Identified(self._viewers[uid], f"socket {uid}")
 
-    async def close(self) -> None:
-        """Give back nothing: the peers are the caller's."""
-
 
 class HeaderLogin:
     """The user that a proxy names in a header.
@@ -172,9 +166,6 @@ class HeaderLogin:
                 f"this portal is reached through its proxy only, and a process of {user_of(uid)} is"
                 " not it ([login] trusted-users in the portal's settings)",
             )
-
-    async def close(self) -> None:
-        """Give back nothing: the peers are the caller's."""
 
 
 def trusted_uids(users: Iterable[str]) -> FrozenSet[int]:

@@ -82,9 +82,6 @@ class OidcLogin:
         target = quote(request.url.path + query, safe="/")
         raise Answered(RedirectResponse(f"{LOGIN}?next={target}", 303))
 
-    async def close(self) -> None:
-        """Give back nothing: connections to the provider are not kept."""
-
     # ------------------------------------------------------------------ to the provider
 
     async def _send_to_provider(self, request: Request) -> Response:

@@ -67,9 +67,6 @@ class SpnegoLogin:
         proof = {"www-authenticate": f"Negotiate {base64.b64encode(answer).decode()}"}
         return Identified(found, f"session {number}", number, proof)
 
-    async def close(self) -> None:
-        """Give back nothing: a credential is acquired for each login."""
-
     def _accept(self, token: bytes) -> Tuple[Viewer, bytes]:
         try:
             found = self._acceptor.accept(token)

@@ -152,7 +152,10 @@ class ReaderProcesses:
         while len(self._running) < wanted:
             self._running.append(ReaderProcess(self._location))
         for process in sorted(self._running, key=lambda each: len(each.chunks)):
-            while self._waiting and len(process.chunks) < _IN_FLIGHT:
+            # One that may end its process is read without others that could be taken for it.
+            while self._waiting and len(process.chunks) < (
+                1 if len(self._waiting[0]) == 1 else _IN_FLIGHT
+            ):
                 process.ask(self._waiting.popleft())
 
     def _lost(self, process: ReaderProcess) -> List[Outcome]:

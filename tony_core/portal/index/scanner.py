@@ -21,7 +21,7 @@ import threading
 import time
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from tony_core.files.location import masked
+from tony_core.files.location import is_remote, masked
 from tony_core.portal.index.build import has_ended
 from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.index.entries import Entry
@@ -46,6 +46,7 @@ _REST = 30.0  # files that were unchanged for so many seconds are looked at a se
 _LONGEST_REST_S = 300.0
 _SHARE = 10.0  # what took a second is done again after so many
 _IN_TURN = 50  # settled jobs that a step looks at
+_IN_TURN_REMOTE = 2
 _LIST_AGAIN_S = 2.0  # after a change: the times of folders are as coarse as that in places
 _LIST_ALL_S = 600.0
 _TRIES = 5  # to read a job's damaged files, before they are settled as well
@@ -137,6 +138,7 @@ class LocationScan:
         self._jobs: Dict[str, _Job] = {}  # that are not settled
         self._settled: Dict[str, float] = {}  # until when each is known to have not changed
         self._turn: Iterator[str] = iter(())
+        self._in_turn = _IN_TURN_REMOTE if is_remote(self._location.root) else _IN_TURN
         self._listing = Listing()
 
     def state(self) -> LocationState:
@@ -213,6 +215,8 @@ class LocationScan:
         if not self._listing.is_due(version, began):
             return
         found = reader.names()
+        if any(found.values()):
+            self._in_turn = 0  # the times of folders say which have changed
         gone = [each for each in (*self._settled, *self._jobs) if each not in found]
         new = []
         for app_id, changed in found.items():
@@ -277,7 +281,7 @@ class LocationScan:
                 yield self._new.pop()
             elif known is None:
                 break
-        for _ in range(_IN_TURN):
+        for _ in range(self._in_turn):
             following = next(self._turn, None)
             if following is None:
                 self._turn = iter(list(self._settled))

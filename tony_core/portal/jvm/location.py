@@ -123,16 +123,20 @@ class JvmLocation:
         self._is_remote = is_remote(root)
         self._root = root.rstrip("/") if self._is_remote else os.path.abspath(local_path(root))
         self._files = filesystem(self._root)
+        self._roots: Optional[Tuple[str, str]] = None  # once they were there
         self._listed: Dict[str, Tuple[float, Mapping[str, float]]] = {}  # of each day
         self._places: Dict[str, str] = {}  # of each job the folder that holds its folder
 
     def version(self) -> str:
         today = datetime.now(timezone.utc).strftime("%Y/%m/%d").split("/")
-        running, finished = self._roots()
-        watched = (running, finished, join(finished, *today))
-        return " ".join(str(self._changed(folder)) for folder in watched)
+        running, finished = self._roots = self._roots or self._find_roots()
+        times = [self._changed(each) for each in (running, finished, join(finished, *today))]
+        if times[:2] == [None, None]:
+            self._roots = None
+            raise FileNotFoundError(errno.ENOENT, "is no longer there", self._root)
+        return " ".join(map(str, times))
 
-    def _roots(self) -> Tuple[str, str]:
+    def _find_roots(self) -> Tuple[str, str]:
         """The folders of running and of finished jobs; a site may have them in places apart."""
         named = join(self._root, INTERMEDIATE), join(self._root, FINISHED)
         if any(self._changed(folder) is not None for folder in named):
@@ -199,7 +203,7 @@ class JvmLocation:
 
     def _all_places(self) -> Iterator[_Place]:
         """What may hold jobs; ``finished`` comes later, and so it wins."""
-        running, finished = self._roots()
+        running, finished = self._roots = self._roots or self._find_roots()
         yield _Place(running, 0.0)  # always listed
         years = self._folders(finished, _YEAR)
         months = [month for year in years for month in self._folders(year.location, _TWO_DIGITS)]

@@ -19,7 +19,7 @@ from tony_core.history.timeline import timeline
 from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, JobSource
-from tony_core.portal.site import Problem, Site, safe_links
+from tony_core.portal.site import ENDED, Problem, Site, safe_links
 from tony_core.portal.tensorboard import KEY as LOG_DIR_KEY
 from tony_core.view import HISTORY, JobView, TaskView, read_job
 
@@ -290,8 +290,10 @@ def _render(
     row, source, view, links, problems, has_record = job
     if not source.is_running:
         links = {name: url for name, url in links.items() if name != "page"}
+    state = view.state.value if has_record else row.state
     may_end = (
         source.is_running
+        and state not in ENDED
         and site.endings is not None
         and site.endings.may_end(site.viewer(request), row)
     )
@@ -301,7 +303,7 @@ def _render(
         row=row,
         view=view,
         source=source,
-        state=view.state.value if has_record else row.state,
+        state=state,
         is_running=source.is_running,
         links=links,
         problems=course.problems if course else problems,

@@ -92,9 +92,10 @@ def send_bytes(site: Site, request: Request) -> Response:
         )
     except LogProblem as error:
         return Response(f"{error}\n", 404, headers=HEADERS, media_type="text/plain")
+    begin = chunk.offset if chunk.size < 0 else min(chunk.offset, chunk.size)
     headers = {
         **HEADERS,
-        "X-Next-Offset": str(chunk.offset + len(chunk.data)),
+        "X-Next-Offset": str(begin + len(chunk.data)),
         "X-Log-Size": str(chunk.size),
         "X-Tony-Over": str(int(chunk.over)),
     }

@@ -13,7 +13,6 @@ import errno
 import getpass
 import os
 import pwd
-import re
 import shutil
 import signal
 import stat
@@ -372,15 +371,6 @@ class LocalLogReader(port.LogReader):
         except OSError:
             return 0
         return found.st_size if stat.S_ISREG(found.st_mode) else 0
-
-    def work_folders(self, app_id: str, ref: LogRef) -> List[str]:
-        if not home.is_safe_name(ref.container_id):
-            return []
-        folder, _ = find_application(self._home, app_id)
-        work = folder.container(ref.container_id).work
-        names = [name for name in home.list_names(work) if re.fullmatch(r"session-\d{1,9}", name)]
-        newest = sorted(names, key=lambda name: -int(name.rpartition("-")[2]))
-        return [os.path.join(work, name) for name in newest]
 
     def of_forgotten(self, app_id: str, owner: str) -> port.LogReader:
         raise SchedulerError(
