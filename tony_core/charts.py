@@ -21,7 +21,7 @@ _POINTS = 1000  # of one line
 Points = Sequence[Tuple[float, float]]
 MEASURED = (
     *("rss_mb", "peak_rss_mb", "cpu_percent", "cpu_s", "processes", "threads", "peak_threads"),
-    "progress",
+    *("progress", "step", "saved"),
 )
 
 

@@ -150,6 +150,7 @@ def test_the_run_that_changed_is_named_with_what_changed_in_its_configuration() 
         assert "--batch 64" in card and "--batch 128" in card
         assert "tony.application.tags" not in card, "it differs in every run"
         data = client.get(f"/api/trends?pipeline={DAG}").json()
+        assert wrong_with(data, "trends") == []
         (change,) = data["changes"]
         assert change["app_id"] == "application_1_0020"
         assert change["config"][0]["name"] == "tony.containers.command"
@@ -211,6 +212,7 @@ def test_the_time_line_of_a_job() -> None:
         assert 'aria-label="queued 2.0 s, waiting 3.0 s, staging 5.0 s' in part
         assert "session 1" in part and "<script>alert" not in text
         data = client.get(f"{JOB}api/timeline").json()
+        assert wrong_with(data, "timeline") == []
         assert data["sums"]["waiting"] == 3.0 and data["phases"][0]["kind"] == "queued"
 
 
