@@ -85,9 +85,17 @@ def _figures(record: JobHistory) -> Tuple[Dict[str, float], Tuple[str, ...]]:
 
 
 def _error(job: Mapping[str, Any]) -> str:
+    """What failed, with the last line of its program, which says why; then the rest."""
     root = job.get("root_cause")
     cause = root if isinstance(root, dict) else {}
-    return _text(cause.get("message") or job.get("diagnostics"), _ERROR)
+    found = cause.get("message") or job.get("diagnostics")
+    first, _, rest = (found.strip() if isinstance(found, str) else "").partition("\n")
+    tail = cause.get("stderr_tail")
+    lines = [_text(line, _ERROR) for line in tail[-5:]] if isinstance(tail, (list, tuple)) else []
+    why = next((line for line in reversed(lines) if line), "")
+    if why and why not in first:
+        first = f"{first}: {why}" if first else why
+    return _text(f"{first} {rest}", _ERROR)
 
 
 def _tags(value: Any) -> Tuple[str, ...]:

@@ -104,7 +104,7 @@ def open_job(site: Site, request: Request) -> OpenJob:
     def make() -> Tuple[JobView, Mapping[str, str], Tuple[str, ...], bool]:
         record = source.record(events=False, metrics=False)
         view = read_job(record.job, record.tasks, HISTORY, row.app_id)
-        links = {**safe_links(view.links), **safe_links(source.links())}
+        links = {**safe_links(view.links, frozenset(("portal",))), **safe_links(source.links())}
         return view, links, record.problems, bool(record.job)
 
     with reading():
