@@ -123,7 +123,8 @@ class Index:
         condition, args = queries.where(queries.filters_of(query, viewer, self._is_public))
         sums = ", ".join(f"sum({name})" for name in FIGURES)
         sql = (
-            f"SELECT {USAGE_BY[by]}, state, count(*), max(submitted), {sums} FROM jobs"
+            # To go through an index costs more than to sort: every row of the time is read.
+            f"SELECT {USAGE_BY[by]}, state, count(*), max(submitted), {sums} FROM jobs NOT INDEXED"
             f" WHERE {condition} GROUP BY 1, 2"
         )
 

@@ -23,7 +23,7 @@ from tony_core.portal.viewer import Viewer, names_of
 MOST_ROWS = 500
 """Rows of one page."""
 
-FEW = 5000
+FEW = 1000
 """So many jobs are read and sorted sooner than an order's index is walked."""
 
 _MOST_WORDS, _LONGEST_TEXT = 10, 500
