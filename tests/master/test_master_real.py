@@ -442,5 +442,5 @@ def test_a_master_that_is_killed_loses_at_most_a_second_of_history(
     ends = [event for event in found.events if event["kind"] == "restarting"]
     assert len(ends) == 3
     times, values = zip(*found.metrics["task"]["worker:0"]["at"], strict=True)
-    assert list(times) == sorted(times) and len(values) > 10
+    assert list(times) == sorted(times) and len(values) > 3
     until(lambda: submitted.status().state.ended, "the scheduler's word")

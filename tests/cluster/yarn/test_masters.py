@@ -87,7 +87,7 @@ def test_a_killed_master_loses_at_most_ten_seconds_of_history(
     assert abs(task["reported"]["at"] - at) < 10.0, "of history, or of the page as last watched"
     assert task["runs"][0]["container"]
     times = [point[0] for point in shown["metrics"]["task"]["worker:0"]["at"]]
-    assert times == sorted(times) and len(times) > 30
+    assert times == sorted(times) and len(times) > 10
     assert any(event["kind"] == "task-state" for event in shown["events"])
     assert not shown["problems"]
 

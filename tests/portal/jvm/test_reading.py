@@ -248,6 +248,9 @@ SCHEMAS: Dict[str, Any] = {
         {"name": "x", "type": {"type": "record", "name": "a b", "fields": []}}
     ),
     "many": event_schema(*({"name": f"f{i}", "type": "int"} for i in range(5000))),
+    "symbols twice": event_schema(
+        {"name": "x", "type": {"type": "enum", "name": "E", "symbols": ["A", "A"]}}
+    ),
     "unknown type": event_schema({"name": "x", "type": "Nowhere"}),
     "events of arrays": event_schema(event=[{"type": "array", "items": "int"}]),
     "event is text": event_schema(event="string"),

@@ -107,8 +107,11 @@ def decode(data: bytes, problems: List[str]) -> Iterator[Decoded]:
         return
     source = _Bytes(data)
     schemas, codec, sync = _header(source)
-    writer = fastavro.parse_schema(schemas.writer)
-    reader = fastavro.parse_schema(schemas.reader)
+    try:
+        writer = fastavro.parse_schema(schemas.writer)
+        reader = fastavro.parse_schema(schemas.reader)
+    except Exception as error:  # of its own rules, and of a stranger's schema
+        raise FormatError(f"its schema is none of Avro ({str(error)[:100]})") from None
     number, damaged = 0, ""
     try:
         for block in _blocks(source, codec, sync):
