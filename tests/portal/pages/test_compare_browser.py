@@ -17,6 +17,13 @@ _ENDS = "document.querySelector('.chart .across')"
 ACROSS = f"[{_ENDS}.firstChild, {_ENDS}.lastChild].map(end => end.textContent).join(' to ')"
 
 
+def await_page(browser: Browser, tab: str, *texts: str) -> None:
+    """Until a page with these texts has come as a whole."""
+    browser.shows(tab, *texts)
+    browser.wait_for(tab, "document.readyState === 'complete'")
+    browser.shows(tab, *texts)
+
+
 def check_accessibility(browser: Browser, tab: str) -> None:
     browser.run(tab, f"{axe()};0")
     found = browser.run(
@@ -32,12 +39,12 @@ def test_jobs_chosen_in_the_list_are_compared(browser: Browser) -> None:
     jobs = [a_job(number, trained(number, [5.0, 4.0, 3.0, 2.0 / number])) for number in (1, 2, 3)]
     with served(FakePortal(*jobs).app) as url:
         tab = browser.open(url)
-        browser.shows(tab, "train-3")
+        await_page(browser, tab, "train-3")
         for number in (1, 2, 3):
             box = f"#r-here-application_1_000{number} input"
             browser.run(tab, f"document.querySelector('{box}').click()")
         browser.run(tab, "document.querySelector('form[action$=compare] button').click()")
-        browser.shows(tab, "Compare 3 jobs", "Where the time went")
+        await_page(browser, tab, "Compare 3 jobs", "Where the time went")
         browser.wait_for(tab, "document.querySelectorAll('.chart polyline').length === 3")
         assert browser.run(tab, ACROSS) == "step 0 to step 300"
         check_accessibility(browser, tab)
@@ -48,7 +55,7 @@ def test_jobs_chosen_in_the_list_are_compared(browser: Browser) -> None:
         browser.wait_for(tab, f"{ACROSS} !== 'step 0 to step 300'")
         assert "step" in browser.run(tab, "document.querySelector('.chart .now').textContent")
         browser.run(tab, "document.querySelector('a[aria-label=\"Leave out C\"]').click()")
-        browser.shows(tab, "Compare 2 jobs")
+        await_page(browser, tab, "Compare 2 jobs")
         browser.shape(tab, 360, dark=True)
         assert browser.run(tab, "document.documentElement.scrollWidth") <= 360
         check_accessibility(browser, tab)
@@ -63,7 +70,7 @@ def test_a_trend_names_the_run_that_changed(browser: Browser, width: int, dark: 
         tab = browser.open("about:blank")
         browser.shape(tab, width, dark=dark)
         browser.call("Page.navigate", tab, url=f"{url}/trends?pipeline={DAG}")
-        browser.shows(tab, "What changed", "train-20", "--batch 128")
+        await_page(browser, tab, "What changed", "train-20", "--batch 128")
         browser.wait_for(tab, "document.querySelectorAll('.chart .across').length === 2")
         assert len(browser.run(tab, ACROSS)) == len("2026-01-31 to 2026-01-31")
         assert browser.run(tab, "document.documentElement.scrollWidth") <= width
