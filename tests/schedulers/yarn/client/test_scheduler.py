@@ -443,8 +443,8 @@ class TestLooking:
         assert found.app_id == str(APP)
         calls = [call for call in rm.calls if call.startswith("applications")]
         assert calls == [
-            "applications {'types': ['TONY'], 'tags': ()}",
-            "applications {'types': (), 'tags': ['tony']}",
+            "applications {'types': ['TONY'], 'tags': (), 'states': ()}",
+            "applications {'types': (), 'tags': ['tony'], 'states': ()}",
         ]
 
     def test_a_kill_is_sent_once(self, scheduler: YarnScheduler, rm: Rm) -> None:
