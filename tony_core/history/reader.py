@@ -16,6 +16,7 @@ from functools import partial
 from typing import (
     Any,
     Callable,
+    Collection,
     Dict,
     Iterable,
     Iterator,
@@ -43,7 +44,8 @@ from tony_core.history.layout import (
     segment_number,
 )
 from tony_core.history.live_changes import Overlay
-from tony_core.history.metric_log import replay, set_latest
+from tony_core.history.metric_file import Wanted, decode_series
+from tony_core.history.metric_log import replay, replay_tasks, set_latest
 from tony_core.history.metric_series import SeriesStore
 from tony_core.jsontext import is_number, read_object
 
@@ -100,11 +102,12 @@ def read_folder(
     app_id: str,
     events: bool = True,
     files: Optional[FileSystem] = None,
-    metrics: Optional[bool] = None,
+    metrics: Optional[Wanted] = None,
 ) -> JobHistory:
     """Everything known of one job, from its own history folder.
 
-    ``metrics``: whether their series are wanted; unless it says otherwise, with the events.
+    ``metrics``: whether, or of which tasks, their series are wanted; unless it says otherwise, all
+    with the events. The newest values are those of all tasks.
     ``files`` reads it in place of the folder's own file system, by rules of its own.
     """
     files = files or filesystem(folder)
@@ -116,8 +119,9 @@ def read_folder(
     if events:
         story, more = read_events(folder, files, grows)
         problems += more
-    if events if metrics is None else metrics:
-        found, more = _read_metrics(files, folder, latest, grows)
+    wanted = events if metrics is None else metrics
+    if wanted:
+        found, more = _read_metrics(files, folder, latest, grows, wanted, summary.get("tasks") or [])
         problems += more
         series = found or series
     if not summary and not story and not files.exists(folder):
@@ -346,25 +350,47 @@ def _read_state(
 
 
 def _read_metrics(
-    files: FileSystem, folder: str, latest: Mapping[str, Any], grows: bool
+    files: FileSystem,
+    folder: str,
+    latest: Mapping[str, Any],
+    grows: bool,
+    wanted: Wanted,
+    tasks: List[Mapping[str, Any]],
 ) -> Tuple[Mapping[str, Any], List[str]]:
     """The metric series, and what could not be read; empty where the layout has them elsewhere."""
     for again in (True, False):
         problems: List[str] = []
         try:
-            return read_object(_get(files, join(folder, METRICS))), []
+            return decode_series(_get(files, join(folder, METRICS)), wanted)
         except (FileNotFoundError, NotADirectoryError):
             pass
-        except (OSError, ValueError) as error:
+        except OSError as error:
             problems.append(f"{METRICS}: {error}")
+        newest = _newest(tasks) if callable(wanted) else {}
+        chosen = wanted(newest) if callable(wanted) else None
         try:
-            store = _read_points(files, folder, latest, problems, grows)
+            store = _read_points(files, folder, latest, problems, grows, tasks=chosen)
         except FileNotFoundError as error:
             if again:
                 continue  # just now replaced by the series of the end
             return {}, [*problems, str(error)]
         break
-    return store.to_json() if store.count else {}, problems
+    if not store.count:
+        return {}, problems
+    found = store.to_json()
+    return {**found, "latest": {**newest, **found["latest"]}}, problems
+
+
+def _newest(tasks: List[Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
+    """The newest values of a running job's metrics, as the summary has them."""
+    return {
+        str(task.get("task")): {
+            name: value
+            for kind in ("measures", "reported")
+            for name, value in (task.get(kind) if isinstance(task.get(kind), dict) else {}).items()  # type: ignore[union-attr]
+        }
+        for task in tasks
+    }
 
 
 def _read_points(
@@ -374,8 +400,10 @@ def _read_points(
     problems: List[str],
     grows: bool,
     strict: bool = False,
+    tasks: Optional[Collection[str]] = None,
 ) -> SeriesStore:
-    """The series by their points. Raises FileNotFoundError; ``strict``: any OSError."""
+    """The series by their points, of all tasks or of these. Raises FileNotFoundError; ``strict``:
+    any OSError."""
     store = SeriesStore()
     left = LARGEST
     names = segments(folder, files, POINTS)
@@ -391,9 +419,13 @@ def _read_points(
         if left < 0:
             problems.append(f"{name}: the points are larger than {LARGEST >> 20} MB together")
             break
+        if tasks is not None:
+            replay_tasks(store, data, tasks)
+            continue
         last = grows and name == names[-1]
         problems += _take_lines(name, data, partial(replay, store), "line of points", last)
-    set_latest(store, latest)
+    known = latest if tasks is None else {task: latest[task] for task in tasks if task in latest}
+    set_latest(store, known)
     return store
 
 

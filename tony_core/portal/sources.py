@@ -30,6 +30,7 @@ from tony_core.client.page import JobPage
 from tony_core.hadoop.web import WebAccess
 from tony_core.history.configuration import parse_config
 from tony_core.history.layout import event_number
+from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
@@ -50,7 +51,7 @@ class HistoryFolder(Protocol):
 
     owner: str
 
-    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
+    def record(self, events: bool = True, metrics: Optional[Wanted] = None) -> JobHistory:
         """Everything known of the job."""
 
     def config(self) -> Optional[bytes]:
@@ -85,7 +86,7 @@ class Sources:
         """Close what is open to jobs' pages."""
         self._pages.close()
 
-    def history(self, row: JobRow, events: bool, metrics: bool) -> JobHistory:
+    def history(self, row: JobRow, events: bool, metrics: Wanted) -> JobHistory:
         """What the files say; where they cannot be read, why."""
         try:
             with self._folder(row) as folder:
@@ -151,16 +152,16 @@ class PortalJob:
 
     # ------------------------------------------------------------------ what is known
 
-    def record(self, events: bool = True, metrics: bool = True) -> JobHistory:
+    def record(self, events: bool = True, metrics: Wanted = True) -> JobHistory:
         """The newest that is known: job, tasks, metrics, story, problems."""
         self._record = self._read(events, metrics)
         return self._record
 
-    def _read(self, events: bool, metrics: bool) -> JobHistory:
+    def _read(self, events: bool, metrics: Wanted) -> JobHistory:
         page_problem = ""
         if self._job is not None and self._job.status.page_url:
             try:
-                return self._of_page(self._job, metrics)
+                return self._of_page(self._job, bool(metrics))
             except PageError as error:
                 page_problem = f"the job's page does not answer, this is its history: {error}"
         record = self._sources.history(self.row, events, metrics)
