@@ -47,7 +47,7 @@ from tony_core.history.live_changes import Overlay
 from tony_core.history.metric_file import Wanted, decode_series
 from tony_core.history.metric_log import replay, replay_tasks, set_latest
 from tony_core.history.metric_series import SeriesStore
-from tony_core.jsontext import is_number, read_object
+from tony_core.jsontext import is_number, read_lines, read_object
 
 LARGEST = 128 << 20  # bytes of a file of history, and of all files with points
 TRIES = 5  # to read a summary and what has changed since, while both are replaced
@@ -103,15 +103,17 @@ def read_folder(
     events: bool = True,
     files: Optional[FileSystem] = None,
     metrics: Optional[Wanted] = None,
+    known: Optional[JobHistory] = None,
 ) -> JobHistory:
     """Everything known of one job, from its own history folder.
 
     ``metrics``: whether, or of which tasks, their series are wanted; unless it says otherwise, all
     with the events. The newest values are those of all tasks.
+    ``known`` has the job and its tasks where they have been read, of a job that has ended.
     ``files`` reads it in place of the folder's own file system, by rules of its own.
     """
     files = files or filesystem(folder)
-    summary, latest, problems = _read_state(files, folder)
+    summary, latest, problems = _read_state(files, folder) if known is None else _state_of(known)
     job = summary.get("job") or {}
     story: List[Mapping[str, Any]] = []
     series: Mapping[str, Any] = summary.get("metrics") or {}
@@ -121,8 +123,12 @@ def read_folder(
         problems += more
     wanted = events if metrics is None else metrics
     if wanted:
-        found, more = _read_metrics(files, folder, latest, grows, wanted, summary.get("tasks") or [])
+        found, more = _read_metrics(
+            files, folder, latest, grows, wanted, summary.get("tasks") or []
+        )
         problems += more
+        if known is not None and not found:  # an older layout has them in the summary
+            series = _read_summary(files, folder)[0].get("metrics") or {}
         series = found or series
     if not summary and not story and not files.exists(folder):
         raise NoHistory(f"no history of {app_id} below {folder.rpartition('/')[0]}")
@@ -167,9 +173,9 @@ def read_events(
     files = files or filesystem(folder)
     story: List[Mapping[str, Any]] = []
 
-    def take(line: bytes) -> None:
-        event = read_object(line)
-        story.append({**event, "time": _time(event.get("time"))})
+    def add(event: Dict[str, Any]) -> None:
+        event["time"] = _time(event.get("time"))
+        story.append(event)
 
     problems: List[str] = []
     names = segments(folder, files)
@@ -179,7 +185,13 @@ def read_events(
         except OSError as error:
             problems.append(f"{name}: {error}")
             continue
-        problems += _take_lines(name, data, take, "event", grows and name == names[-1])
+        found = read_lines(data)
+        if found is not None:
+            for event in found:
+                add(event)
+            continue
+        last = grows and name == names[-1]
+        problems += _take_lines(name, data, lambda line: add(read_object(line)), "event", last)
     return story, problems
 
 
@@ -321,6 +333,12 @@ def _take_lines(
             if not (grows and number == len(lines)):
                 problems.append(f"{name}:{number}: not a whole {what}, left out")
     return problems
+
+
+def _state_of(
+    known: JobHistory,
+) -> Tuple[Dict[str, Any], Mapping[str, Any], List[str]]:
+    return {"job": known.job, "tasks": list(known.tasks)}, {}, list(known.problems)
 
 
 def _read_state(

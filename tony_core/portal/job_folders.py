@@ -76,11 +76,17 @@ class JobFolder(ABC):
         """The newest state of its files."""
 
     @abstractmethod
-    def record(self, events: bool = True, metrics: Optional[Wanted] = None) -> JobHistory:
+    def record(
+        self,
+        events: bool = True,
+        metrics: Optional[Wanted] = None,
+        known: Optional[JobHistory] = None,
+    ) -> JobHistory:
         """Everything known of the job; what cannot be read is in its ``problems``.
 
         ``metrics``: whether, or of which tasks, their series are wanted; unless it says otherwise,
-        all with the events.
+        all with the events. ``known`` has the job and its tasks where they have been read, of a job
+        that has ended.
         """
 
     @abstractmethod
@@ -113,8 +119,13 @@ class TonyFolder(JobFolder):
     def fingerprint(self) -> Fingerprint:
         return fingerprint_of(self._files.list(self.location))
 
-    def record(self, events: bool = True, metrics: Optional[Wanted] = None) -> JobHistory:
-        return read_folder(self.location, self.app_id, events, self._files, metrics)
+    def record(
+        self,
+        events: bool = True,
+        metrics: Optional[Wanted] = None,
+        known: Optional[JobHistory] = None,
+    ) -> JobHistory:
+        return read_folder(self.location, self.app_id, events, self._files, metrics, known)
 
     def config(self) -> Optional[bytes]:
         return self._get(CONFIG)

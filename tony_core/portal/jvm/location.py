@@ -60,7 +60,12 @@ class JvmFolder(JobFolder):
         name = newest(self._names(listed)[0], self.app_id)
         return fingerprint_of(listed)._replace(is_history=name is not None)
 
-    def record(self, events: bool = True, metrics: Optional[Wanted] = None) -> JobHistory:
+    def record(
+        self,
+        events: bool = True,
+        metrics: Optional[Wanted] = None,
+        known: Optional[JobHistory] = None,
+    ) -> JobHistory:
         names, others = self._names(self._files.list(self.location))
         name = newest(names, self.app_id)
         if name is None:

@@ -23,7 +23,7 @@ from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, JobSource
 from tony_core.portal.site import ENDED, Problem, Site, safe_links
 from tony_core.portal.tensorboard import KEY as LOG_DIR_KEY
-from tony_core.view import HISTORY, JobView, TaskView, read_job
+from tony_core.view import JobView, TaskView
 
 TABS = (
     ("", "Overview"),
@@ -104,7 +104,7 @@ def open_job(site: Site, request: Request) -> OpenJob:
 
     def make() -> Tuple[JobView, Mapping[str, str], Tuple[str, ...], bool]:
         record = source.record(events=False, metrics=False)
-        view = read_job(record.job, record.tasks, HISTORY, row.app_id)
+        view = source.view()
         links = {**safe_links(view.links), **safe_links(source.links())}
         return view, links, record.problems, bool(record.job)
 
@@ -124,7 +124,7 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
             lost = tasks_to_measure(tasks, latest) if job.view.session > 0 else ()
             return (*tasks_to_draw(tasks, _reported(latest)), *lost)
 
-        record = job.source.record(metrics=choose)
+        record = job.source.record(True, choose, job.view)
         url = site.job_url(request, job.row, "api/metrics")
         own = {kind: _reported(record.metrics.get(kind)) for kind in ("task", "latest")}
         line = timeline(record, time.time() if job.source.is_running else None)
@@ -217,7 +217,7 @@ def show_metrics(site: Site, request: Request) -> Response:
 
     def make() -> str:
         tasks = [{"task": task.task} for task in job.view.tasks]
-        record = job.source.record(False, lambda latest: tasks_to_draw(tasks, latest))
+        record = job.source.record(False, lambda latest: tasks_to_draw(tasks, latest), job.view)
         url = site.job_url(request, job.row, "api/metrics")
         return draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url)
 
