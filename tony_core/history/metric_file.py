@@ -1,8 +1,8 @@
 """The metric series of a job that has ended, as a file: a line for each task.
 
-A line is ``{"task": name, "latest": {metric: value}, "points": {metric: [[time, value], ...]}}``, in
-this order. Nearly all of it is points, so who draws a few of a thousand tasks parses the heads of
-all lines and the points of those few; and the page's JSON is made of the bytes, without parsing.
+A line is ``{"task": name, "latest": {metric: value}, "points": {metric: [[time, value], ...]}}``,
+in this order. Nearly all of it is points, so to draw a few of a thousand tasks the heads of all
+lines and the points of those few are parsed; and the page's JSON is made of the bytes unparsed.
 
 Lines are read with suspicion: in a place that users share, a file holds what its owner likes.
 """

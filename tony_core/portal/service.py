@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -55,6 +56,9 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     """
     raise_file_limit()
     _log_faults()
+    # A job of a thousand tasks is a hundred thousand objects in no cycle: to look for cycles each
+    # 700 of them takes as long as to make them.
+    gc.set_threshold(50_000, 20, 50)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(bind(settings))
         host, port = listener.getsockname()[:2]
