@@ -3,9 +3,8 @@
     python benchmarks/portal_pages.py --histories FOLDER [FOLDER...] [--index FOLDER] [--runs 30]
 
 Runs ``tony portal`` over generated histories (benchmarks/generated_history.py). A *first look* is
-the first request for a URL of a job that nobody has looked at: each kind of page is asked of jobs of
-its own, of 50 small ones and of two of those that have more than 100 tasks (as many large jobs as
-there are, in turn). Then the same URLs are asked again. The time is the client's, on this machine.
+the first request for a URL of a job that nobody has looked at: each kind of page is asked of jobs
+of its own, of 50 small ones and of two with many tasks (in turn, where there are few). Then the same URLs are asked again. The time is the client's, on this machine.
 The index is made first, unless ``--index`` has it.
 """
 
@@ -24,7 +23,7 @@ from typing import Dict, Iterator, List, Sequence
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from measuring import PATHS, TONY, environment, figure, median, rss_kb
+from measuring import PATHS, TONY, environment, figure, median, rss_kb, until
 
 MEDIAN_MS, P99_MS, MEMORY_MB = 100.0, 300.0, 200.0
 SMALL = 50  # jobs of each kind of page
@@ -80,10 +79,8 @@ def measure_pages(histories: Sequence[Path], index: Path, runs: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         process = start(histories, index, Path(folder))
         try:
-            assert process.stdout is not None
-            url = re.search(r"http://([\d.]+):(\d+)", process.stdout.readline())
-            if url is None:
-                sys.exit("the portal did not start")
+            said = Path(folder) / "log"
+            url = until(lambda: re.search(r"http://([\d.]+):(\d+)", said.read_text()), "the portal")
             client = Client(url[1], int(url[2]))
             await_index(client, sum(len(os.listdir(root)) for root in histories))
             figure("memory after the start", rss_kb(process.pid) / 1024, "MB", bar=MEMORY_MB)
@@ -148,16 +145,15 @@ def choose_jobs(histories: Sequence[Path]) -> tuple[Iterator[str], Iterator[str]
     return turns(small), turns(large or small)
 
 
-def start(histories: Sequence[Path], index: Path, home: Path) -> subprocess.Popen[str]:
+def start(histories: Sequence[Path], index: Path, home: Path) -> subprocess.Popen[bytes]:
     """A portal of this checkout."""
     named = [
         f"--history={'generated' if not n else f'more{n}'}={r}" for n, r in enumerate(histories)
     ]
     command = [*TONY, "portal", *named, "--scheduler=local", "--port=0", f"--index={index}"]
     env = environment(TONY_HOME=str(home), HOME=str(home), PYTHONPATH=os.pathsep.join(PATHS))
-    return subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=(home / "log").open("w"), text=True
-    )
+    with (home / "log").open("wb") as log:
+        return subprocess.Popen(command, env=env, stdout=log, stderr=log)
 
 
 def await_index(client: Client, jobs: int, within_s: float = 1800.0) -> None:
