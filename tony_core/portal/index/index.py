@@ -124,7 +124,8 @@ class Index:
         sums = ", ".join(f"sum({name})" for name in FIGURES)
         sql = (
             f"SELECT {USAGE_BY[by]}, state, count(*), max(submitted), {sums} FROM jobs"
-            f" WHERE {condition} GROUP BY 1, 2"
+            # In the table's own order: by an index's order each row would be looked for.
+            f" NOT INDEXED WHERE {condition} GROUP BY 1, 2"
         )
 
         def ask() -> List[Usage]:
