@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 import time
+from contextlib import suppress
 from functools import partial
 from typing import (
     Any,
@@ -65,6 +66,8 @@ class JobHistory(NamedTuple):
     metrics: Mapping[str, Any] = {}  # as /api/metrics
     events: Tuple[Mapping[str, Any], ...] = ()
     problems: Tuple[str, ...] = ()
+    #: Of a job without an end: the newest time in what was not asked for, or is not kept above.
+    seen: float = 0.0
 
 
 class KeptHistory(NamedTuple):
@@ -113,10 +116,15 @@ def read_folder(
     story: List[Mapping[str, Any]] = []
     series: Mapping[str, Any] = summary.get("metrics") or {}
     grows = not job.get("finished")
+    seen = 0.0
     if events:
         story, more = read_events(folder, files, grows)
         problems += more
-    if events if metrics is None else metrics:
+    metrics = events if metrics is None else metrics
+    if grows:
+        unread = {EVENTS: not events, POINTS: not metrics}
+        seen = _last_time(files, folder, latest, [kind for kind in unread if unread[kind]])
+    if metrics:
         found, more = _read_metrics(files, folder, latest, grows)
         problems += more
         series = found or series
@@ -129,6 +137,7 @@ def read_folder(
         metrics=series,
         events=tuple(story),
         problems=tuple(problems),
+        seen=seen,
     )
 
 
@@ -365,6 +374,32 @@ def _read_metrics(
             return {}, [*problems, str(error)]
         break
     return store.to_json() if store.count else {}, problems
+
+
+def _last_time(
+    files: FileSystem, folder: str, latest: Mapping[str, Any], kinds: Iterable[str]
+) -> float:
+    """The newest time among the newest values, and in the newest segments of these kinds."""
+    pairs = [found for found in latest.values() if isinstance(found, list) and len(found) == 2]
+    times = [_time(found[0]) for found in pairs]
+    for kind in kinds:
+        for name in segments(folder, files, kind)[-1:]:
+            try:
+                lines = _get(files, join(folder, name)).split(b"\n")
+            except OSError:
+                continue  # named where it is read whole; or just replaced
+            for line in lines[-3:]:  # the last one may be half-written
+                with suppress(ValueError):
+                    times += _times_of(read_object(line))
+    return max(times, default=0.0)
+
+
+def _times_of(line: Mapping[str, Any]) -> List[float]:
+    """The times of a line of the story, or of a line of points."""
+    points = line.get("points")
+    if not isinstance(points, list):
+        return [_time(line.get("time"))]
+    return [_time(point[1]) for point in points if isinstance(point, list) and len(point) > 1]
 
 
 def _read_points(
