@@ -24,6 +24,7 @@ from tony_core.client.merge import (
     with_containers,
     with_end,
 )
+from tony_core.history.last_seen import last_seen
 from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
 from tony_core.job.spec import Job
@@ -327,8 +328,7 @@ def forgotten_status(record: JobHistory) -> Optional[AppStatus]:
     And where it is too new: a scheduler may have restarted just now; its clients know more.
     """
     submitted: Any = record.job.get("submitted")
-    times = [submitted, *(task.get("started") for task in record.tasks)]
-    newest = max((float(at) for at in times if is_number(at)), default=0.0)
+    newest = last_seen(record)
     if not record.job or is_finished(record) or time.time() - newest < FORGOTTEN_S:
         return None
     return AppStatus(

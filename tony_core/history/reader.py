@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 import time
+from contextlib import suppress
 from functools import partial
 from typing import (
     Any,
@@ -67,6 +68,8 @@ class JobHistory(NamedTuple):
     metrics: Mapping[str, Any] = {}  # as /api/metrics
     events: Tuple[Mapping[str, Any], ...] = ()
     problems: Tuple[str, ...] = ()
+    #: Of a job without an end: the newest time in what was not asked for, or is not kept above.
+    seen: float = 0.0
 
 
 class KeptHistory(NamedTuple):
@@ -118,10 +121,14 @@ def read_folder(
     story: List[Mapping[str, Any]] = []
     series: Mapping[str, Any] = summary.get("metrics") or {}
     grows = not job.get("finished")
+    seen = 0.0
     if events:
         story, more = read_events(folder, files, grows)
         problems += more
     wanted = events if metrics is None else metrics
+    if grows:
+        unread = {EVENTS: not events, POINTS: wanted is not True}
+        seen = _last_time(files, folder, latest, [kind for kind in unread if unread[kind]])
     if wanted:
         found, more = _read_metrics(
             files, folder, latest, grows, wanted, summary.get("tasks") or []
@@ -139,6 +146,7 @@ def read_folder(
         metrics=series,
         events=tuple(story),
         problems=tuple(problems),
+        seen=seen,
     )
 
 
@@ -409,6 +417,32 @@ def _newest(tasks: List[Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
         }
         for task in tasks
     }
+
+
+def _last_time(
+    files: FileSystem, folder: str, latest: Mapping[str, Any], kinds: Iterable[str]
+) -> float:
+    """The newest time among the newest values, and in the newest segments of these kinds."""
+    pairs = [found for found in latest.values() if isinstance(found, list) and len(found) == 2]
+    times = [_time(found[0]) for found in pairs]
+    for kind in kinds:
+        for name in segments(folder, files, kind)[-1:]:
+            try:
+                lines = _get(files, join(folder, name)).split(b"\n")
+            except OSError:
+                continue  # named where it is read whole; or just replaced
+            for line in lines[-3:]:  # the last one may be half-written
+                with suppress(ValueError):
+                    times += _times_of(read_object(line))
+    return max(times, default=0.0)
+
+
+def _times_of(line: Mapping[str, Any]) -> List[float]:
+    """The times of a line of the story, or of a line of points."""
+    points = line.get("points")
+    if not isinstance(points, list):
+        return [_time(line.get("time"))]
+    return [_time(point[1]) for point in points if isinstance(point, list) and len(point) > 1]
 
 
 def _read_points(
