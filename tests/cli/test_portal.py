@@ -80,12 +80,15 @@ class TestSettings:
         assert done.returncode == 2
         assert "(starlette, uvicorn)" in done.stderr and "tony-py[portal]" in done.stderr
 
-    def test_a_port_that_is_taken(self, tmp_path: Path) -> None:
+    def test_a_port_or_an_index_that_is_taken(self, tmp_path: Path) -> None:
         portal, url = started(tmp_path)
         with portal:
             port = url.rpartition(":")[2]
             done = tony("portal", "--port", port, cwd=tmp_path)
             assert done.returncode != 0 and "another process listens" in done.stderr
+            second = tony("portal", "--port", "0", cwd=tmp_path)
+            assert "another portal uses the index" in second.stderr, second.stderr
+            assert "--index PATH" in second.stderr and second.returncode == done.returncode
             portal.send(signal.SIGTERM)
             assert portal.end() == 0
 
