@@ -10,6 +10,7 @@ from tests.client.scripted import APP, PageServer, status, task
 from tests.portal.scripted import ROW, Folder, Listed, Opened, Portal
 from tony_core.history.reader import JobHistory
 from tony_core.portal import live_page, sources
+from tony_core.portal.job_folders import UnsafeHistory
 from tony_core.portal.job_source import JobSource, LogProblem
 from tony_core.portal.sources import PortalJob
 from tony_core.portal.viewer import Viewer
@@ -158,7 +159,20 @@ class TestEnded:
         assert portal.sources.open(ROW, ANN).config() == (("a", "b", ""),)
         evil = b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><configuration>&e;'
         portal.folders[APP] = Folder(HISTORY, evil)
+        with pytest.raises(ValueError, match="tony-final"):
+            portal.sources.open(ROW, ANN).config()
+
+    def test_a_configuration_that_may_not_be_read_is_not_one_that_was_not_kept(
+        self, portal: Portal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(folder: Folder) -> bytes:
+            raise UnsafeHistory("/h/tony-final.xml", "is a symbolic link, which is not followed")
+
+        portal.folders[APP] = Folder(HISTORY)
         assert portal.sources.open(ROW, ANN).config() == ()
+        monkeypatch.setattr(Folder, "config", refuse)
+        with pytest.raises(OSError, match="symbolic link"):
+            portal.sources.open(ROW, ANN).config()
 
 
 class TestLogs:

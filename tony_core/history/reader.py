@@ -139,6 +139,8 @@ def read_folder(
         series = found or series
     if not summary and not story and not files.exists(folder):
         raise NoHistory(f"no history of {app_id} below {folder.rpartition('/')[0]}")
+    if not summary and not problems:
+        problems += _explain_missing(files, folder)
     return JobHistory(
         app_id=app_id,
         job=job,
@@ -292,6 +294,14 @@ def _summaries(
             job = _read_summary(files, item.location)[0].get("job")
             app_id = item.location.rstrip("/").rpartition("/")[2]
             yield app_id, job if isinstance(job, dict) else {}, item.mtime_ms / 1000
+
+
+def _explain_missing(files: FileSystem, folder: str) -> List[str]:
+    """That a history has no summary, where it is not just being made."""
+    names = [item.location.rpartition("/")[2] for item in _listed(files, folder)]
+    if SUMMARY in names or not any(map(is_history_file, names)):
+        return []
+    return [f"{SUMMARY}: is missing, so neither the job's state nor its tasks are known"]
 
 
 def _listed(files: FileSystem, folder: str) -> List[Stat]:

@@ -51,7 +51,12 @@ def routes(site: Site) -> List[Route]:
 
     def config(request: Request) -> Response:
         _, source = site.open(request)
-        return json_answer({"config": [entry._asdict() for entry in source.config()]})
+        try:
+            entries, problems = source.config(), []
+        except (OSError, ValueError) as error:
+            entries, problems = (), [str(error)]
+        found = [entry._asdict() for entry in entries]
+        return json_answer({"config": found, "problems": problems})
 
     return [
         Route("/jobs/{app_id}/api/job", with_job(job_json)),

@@ -56,7 +56,10 @@ class JobSource(Protocol):
         """The story's lines from ``since`` on, and the number to ask for next."""
 
     def config(self) -> Tuple[ConfigEntry, ...]:
-        """The configuration that it ran with."""
+        """The configuration that it ran with; empty where none was kept.
+
+        Raises OSError where it may not be read, ValueError where it is damaged.
+        """
 
     def streams(self, task: str) -> Tuple[Tuple[str, str], ...]:
         """Of each of a task's logs its container and name."""

@@ -153,6 +153,7 @@ def make_login(settings: Settings, sessions: Sessions, peers: Peers) -> LoginMet
 def make_parts(settings: Settings, audit: Audit) -> Parts:
     """The index, the sources and the application, started."""
     from tony_core.portal.assembly import assemble
+    from tony_core.portal.index.database import IndexInUse
     from tony_core.portal.jvm.names import UnusableRoot
 
     try:
@@ -165,6 +166,11 @@ def make_parts(settings: Settings, audit: Audit) -> Parts:
         where = error.filename or settings.index_folder
         reason = (error.strerror or str(error)).lower()
         raise PortalError(f"the index cannot be kept at {where}: {reason}") from None
+    except IndexInUse as error:
+        raise PortalError(
+            f"{error}: end that one, or give this one an index of its own by --index PATH"
+            " (index in its file)"
+        ) from None
     except UnusableRoot as error:
         raise PortalError(f"write-jhist: {error}") from None
 

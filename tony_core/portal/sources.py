@@ -102,12 +102,12 @@ class Sources:
             return JobHistory(row.app_id, problems=(_reason(error),))
 
     def config(self, row: JobRow) -> Optional[bytes]:
-        """The configuration's file."""
+        """The configuration's file; None where there is none. Raises OSError."""
         try:
             with self._folder(row) as folder:
                 return folder.config()
-        except (LookupError, OSError):
-            return None
+        except LookupError:
+            return None  # there is no history, which its record's problems say
 
     def metrics_json(self, row: JobRow) -> Optional[bytes]:
         """The file of its metrics."""
@@ -218,14 +218,14 @@ class PortalJob:
             time.sleep(min(left, EVENT_POLL_S))
 
     def config(self) -> Tuple[ConfigEntry, ...]:
-        """The configuration that it ran with; empty where none was kept."""
+        """The configuration that it ran with; empty where none was kept.
+
+        Raises OSError where it may not be read, ValueError where it is damaged.
+        """
         data = self._sources.config(self.row)
         if data is None:
             return ()
-        try:
-            return tuple(ConfigEntry(e.key, e.value, e.source) for e in parse_config(data))
-        except ValueError:
-            return ()
+        return tuple(ConfigEntry(e.key, e.value, e.source) for e in parse_config(data))
 
     def links(self) -> Mapping[str, str]:
         """Links by name; http and https only, for the job's author writes them."""
