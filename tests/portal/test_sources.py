@@ -138,6 +138,19 @@ class TestEnded:
         assert found.tasks[0]["state"] == "killed"
         assert found.events[-1]["kind"] == "job-ended"
 
+    def test_an_end_that_only_the_index_still_knows(self, portal: Portal) -> None:
+        """The portal was started again, and the scheduler has forgotten the job."""
+        running = {"state": "RUNNING", "submitted": 1000.0}
+        portal.folders[APP] = Folder(
+            JobHistory(APP, running, ({"task": "w:0", "state": "running"},))
+        )
+        row = ROW._replace(state="FAILED", finished=1100.0, error="the master died")
+        job = portal.sources.open(row, Viewer("ann"))
+        for events in (True, False):
+            record = job.record(events=events).job
+            assert (record["state"], record["finished"]) == ("FAILED", 1100.0)
+            assert record["diagnostics"] == "the master died"
+
     def test_without_files_the_row_is_shown_and_the_reason(self, portal: Portal) -> None:
         found = portal.sources.open(ROW._replace(state="FAILED"), ANN).record()
         assert (found.job["name"], found.job["state"]) == ("mnist", "FAILED")

@@ -1,7 +1,8 @@
 """The portal's parts put together: index and scanner, schedulers and sources, the application.
 
 :class:`AllJobs` is what the pages see of index and schedulers: the index's rows with what the
-schedulers know better, and before them the running jobs that have no history yet.
+schedulers have known better for the last moments (then the index has it too), and before them the
+running jobs that have no history yet.
 """
 
 from __future__ import annotations
@@ -110,12 +111,12 @@ def assemble(
         stack.callback(index.close)
         publisher = JhistPublisher(settings.locations, log)
         stack.callback(publisher.close)
-        scanner = Scanner(settings.locations, index, log, publisher.on_ended)
-        stack.callback(scanner.close)
         pool = SchedulerPool(settings.schedulers, is_for_many=settings.is_for_many)
         stack.callback(pool.close)
         live = LiveJobs(pool)
         stack.callback(live.close)
+        scanner = Scanner(settings.locations, index, log, publisher.on_ended, live)
+        stack.callback(scanner.close)
 
         def open_folder(row: JobRow) -> JobFolder:
             location = locations.get(row.location)

@@ -25,13 +25,14 @@ from typing import (
 from urllib.parse import urlsplit
 
 from tony_core.client.errors import PageError
-from tony_core.client.merge import from_page, lasting_links, with_end
+from tony_core.client.merge import from_page, lasting_links
 from tony_core.client.page import JobPage
 from tony_core.hadoop.web import WebAccess
 from tony_core.history.configuration import parse_config
 from tony_core.history.layout import event_number
 from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
+from tony_core.portal.index.ends import end_of, ended_record
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
 from tony_core.portal.live_jobs import LIVE, LiveJob, LiveJobs, has_ended
@@ -190,8 +191,7 @@ class PortalJob:
                 page_problem = f"the job's page does not answer, this is its history: {error}"
         record = self._sources.history(self.row, events, metrics)
         status = self._status()
-        if status is not None and status.state.ended and not record.job.get("finished"):
-            record = with_end(record, status)
+        record = ended_record(record, status or end_of(self.row))
         problems = list(record.problems)
         if page_problem:
             problems.insert(0, page_problem)

@@ -55,6 +55,7 @@ class Tracked(NamedTuple):
     changed: float
     settled: bool
     has_ended: bool
+    owner: str = ""
 
 
 class Index:
@@ -212,12 +213,12 @@ class Index:
         while True:
             with self._database.read() as reader:
                 found = reader.execute(
-                    f"SELECT app_id, digest, changed, settled, finished FROM {_JOINED}"
+                    f"SELECT app_id, digest, changed, settled, finished, owner FROM {_JOINED}"
                     " WHERE location = ? AND app_id > ? ORDER BY app_id LIMIT 1000",
                     [location, last],
                 ).fetchall()
             yield from (
-                Tracked(row[0], row[1], row[2], bool(row[3]), bool(row[4])) for row in found
+                Tracked(row[0], row[1], row[2], bool(row[3]), bool(row[4]), row[5]) for row in found
             )
             if len(found) < 1000:
                 return

@@ -5,7 +5,8 @@ other place. A location's :class:`LocationScan` goes in steps, about one a secon
 
 * *names*: a root whose time has changed is listed; new jobs are read, removed ones forgotten;
 * *running jobs*: their files are looked at each second, and ever less often the longer nothing has
-  been written (a master that was killed writes no end);
+  been written. A master that was killed writes no end: then it is the scheduler's
+  (:mod:`tony_core.portal.index.ends`);
 * *ended jobs* are settled. A few of them are looked at in each step, in turn; where a listing has
   the times of folders (HDFS), those that changed;
 * *retention*, where the location has one.
@@ -24,6 +25,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, 
 from tony_core.files.location import is_remote, masked
 from tony_core.portal.index.build import has_ended
 from tony_core.portal.index.database import IndexBusy
+from tony_core.portal.index.ends import Ends, NoEnds
 from tony_core.portal.index.entries import Entry
 from tony_core.portal.index.index import Index
 from tony_core.portal.index.reader_processes import ReaderProcesses
@@ -33,6 +35,7 @@ from tony_core.portal.index.rows import JobRow, LocationState
 from tony_core.portal.job_folders import REMOTE_WAIT_S
 from tony_core.portal.locations import LocationReader, reader_of
 from tony_core.portal.settings import HistoryLocation
+from tony_core.schedulers.port import AppStatus
 from tony_core.unexpected_errors import UnexpectedErrors
 
 STEP_S = 1.0
@@ -58,7 +61,10 @@ MANY = 200
 LARGE = 4 << 20
 """Bytes of a history that is read by another process."""
 
-_FIGURES_S = 60.0  # how old the figures of a running job may be
+_FIGURES_S, _FIGURES_SHARE = 60.0, 0.1
+"""How old the figures of a running job may be: so long, and such a part of its time."""
+
+_QUIET_S = 10.0  # after which its scheduler is asked for the end of a job that seems to go on
 
 OnEnded = Callable[[HistoryLocation, JobRow], None]
 """Called on the scanner's thread for each job that has ended; again when the index is made anew."""
@@ -92,15 +98,28 @@ def rest_s(unchanged_s: float, cost_s: float) -> float:
     return max(STEP_S, min(_LONGEST_REST_S, unchanged_s / _REST), cost_s * _SHARE)
 
 
+def figures_rest_s(age_s: float, cost_s: float) -> float:
+    """After how long to compute again the figures of a job that runs for so long. Pure."""
+    return max(STEP_S, min(_FIGURES_S, age_s * _FIGURES_SHARE), cost_s * _SHARE)
+
+
 class _Job:
     """A job that is not settled."""
 
-    __slots__ = ("changed", "digest", "due", "figures", "figures_due", "has_ended", "tries")
+    __slots__ = (
+        *("changed", "digest", "due", "figures", "figures_due", "has_ended", "is_asked"),
+        *("is_brief", "owner", "tries"),
+    )
 
-    def __init__(self, digest: str = "", changed: float = 0.0, has_ended: bool = False) -> None:
+    def __init__(
+        self, digest: str = "", changed: float = 0.0, has_ended: bool = False, owner: str = ""
+    ) -> None:
         self.digest = digest  # of its files, when they were read
         self.changed = changed
         self.has_ended = has_ended
+        self.owner = owner
+        self.is_asked = False  # and its scheduler has answered, whether it has ended
+        self.is_brief = False  # it was read so the last time: its figures are older
         self.due = 0.0
         self.figures: Mapping[str, float] = {}
         self.figures_due = 0.0
@@ -116,8 +135,10 @@ class LocationScan:
         index: Index,
         log: Callable[[str], None] = lambda text: None,
         on_ended: Optional[OnEnded] = None,
+        ends: Ends = NoEnds(),
     ) -> None:
         self._location = location
+        self._ends = ends
         self._index = index
         self._log = log
         self._on_ended = on_ended
@@ -207,7 +228,7 @@ class LocationScan:
             if job.settled:
                 self._settled[job.app_id] = job.changed
             else:
-                self._jobs[job.app_id] = _Job(job.digest, job.changed, job.has_ended)
+                self._jobs[job.app_id] = _Job(job.digest, job.changed, job.has_ended, job.owner)
 
     def _find_names(self, reader: LocationReader) -> None:
         began = time.monotonic()
@@ -272,7 +293,14 @@ class LocationScan:
     def _due(self) -> Iterator[str]:
         """The jobs to look at now: those that run and the new ones by turns, then settled ones."""
         now = time.monotonic()
-        running = iter([app_id for app_id, job in self._jobs.items() if job.due <= now])
+        running = iter(
+            [
+                app_id
+                for app_id, job in self._jobs.items()
+                if job.due <= now
+                or not (job.has_ended or job.tries or self._end_of(app_id, job) is None)
+            ]
+        )
         while True:
             known = next(running, None)
             if known is not None:
@@ -293,10 +321,15 @@ class LocationScan:
         job = self._jobs.get(app_id)
         if job is not None:
             is_brief = bool(job.figures) and time.monotonic() < job.figures_due
-            return Request(app_id, job.digest, is_brief)
+            end = self._end_of(app_id, job)
+            is_stale = (job.is_brief and not is_brief) or (end is not None and not job.has_ended)
+            return Request(app_id, "" if is_stale else job.digest, is_brief, end)
         if app_id in self._settled:
             return Request(app_id, self._index.digest(self._location.name, app_id))
         return Request(app_id)
+
+    def _end_of(self, app_id: str, job: _Job) -> Optional[AppStatus]:
+        return self._ends.ended_status(app_id, job.owner) if job.owner else None
 
     def _take(self, outcome: Outcome, entries: List[Entry]) -> None:
         """Note what looking at a job has found."""
@@ -309,7 +342,7 @@ class LocationScan:
         job = self._jobs.pop(app_id, None) or _Job("", settled or 0.0, settled is not None)
         if outcome.is_large:
             self._reading.add(app_id)
-            self._processes.add([Request(app_id)])
+            self._processes.add([Request(app_id, end=self._end_of(app_id, job))])
             return
         now = time.monotonic()
         job.changed = max(outcome.made.changed, job.changed)
@@ -317,13 +350,18 @@ class LocationScan:
             ended_before = job.has_ended
             job.digest, job.has_ended = entry.fingerprint.digest, has_ended(entry.row)
             job.tries = job.tries + 1 if entry.row.problem else 0
+            job.owner, job.is_brief = entry.row.owner, outcome.is_brief
             if outcome.is_brief:
                 entry = entry._replace(row=entry.row._replace(figures=job.figures))
             else:
                 job.figures = entry.row.figures
-                job.figures_due = now + max(_FIGURES_S, outcome.cost * _SHARE)
+                job.figures_due = now + figures_rest_s(
+                    time.time() - entry.row.submitted, outcome.cost
+                )
             if self._on_ended is not None and job.has_ended and not ended_before:
                 self._on_ended(self._location, entry.row)
+        if job.owner and not job.has_ended and time.time() - job.changed > _QUIET_S:
+            job.is_asked = self._ends.ask_end(app_id, job.owner)
         if self._is_settled(job):
             if entry is not None:
                 entry = entry._replace(settled=True)
@@ -342,7 +380,10 @@ class LocationScan:
         """Whether its files will hardly change any more."""
         if job.tries:
             return job.tries >= _TRIES
-        return time.time() - job.changed > (SETTLED_S if job.has_ended else FORSAKEN_S)
+        unchanged_s = time.time() - job.changed
+        if job.has_ended:
+            return unchanged_s > SETTLED_S
+        return unchanged_s > FORSAKEN_S and (job.is_asked or not job.owner)
 
 
 class Scanner:
@@ -354,8 +395,9 @@ class Scanner:
         index: Index,
         log: Callable[[str], None] = lambda text: None,
         on_ended: Optional[OnEnded] = None,
+        ends: Ends = NoEnds(),
     ) -> None:
-        self._scans = [LocationScan(each, index, log, on_ended) for each in locations]
+        self._scans = [LocationScan(each, index, log, on_ended, ends) for each in locations]
         self._index = index
         self._roots = {each.name: f"{each.kind} {each.root}" for each in locations}
         self._closing = threading.Event()
