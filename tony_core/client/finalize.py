@@ -24,6 +24,7 @@ from tony_core.client.lookup import (
     find_job_history,
     forgotten_status,
     is_finished,
+    is_shared,
     read_job_history,
     recorded_view,
 )
@@ -61,7 +62,7 @@ def finalize(
 
 def finalize_and_list(root: str, scheduler: Optional[Scheduler] = None) -> Iterator[JobView]:
     """Every job in a history, the newest first, its end written first where there is none."""
-    for job in list_jobs(root):
+    for job in list_jobs(root, is_shared(scheduler, root)):
         status = None
         if scheduler is not None:
             try:
@@ -75,7 +76,8 @@ def finalize_and_read(
     root: str, text: Optional[str], scheduler: Optional[Scheduler] = None
 ) -> Tuple[JobHistory, JobView]:
     """The history and the view of the job that ``text`` means, its end written first."""
-    record = find_job_history(root, text)
+    by_owner = is_shared(scheduler, root)
+    record = find_job_history(root, text, by_owner)
     status = None
     if scheduler is not None:
         try:
@@ -83,7 +85,7 @@ def finalize_and_read(
         except SchedulerError:
             pass  # what was written down has to do
     if status is not None:
-        record = read_job(root, record.app_id)
+        record = read_job(root, record.app_id, by_owner=by_owner)
         if not is_finished(record):
             record = with_end(record, status)  # a master may still write it down itself
     return record, end_tasks(recorded_view(record, status))
@@ -110,7 +112,7 @@ def finalize_listed(scheduler: Scheduler, root: str, job: Mapping[str, Any]) -> 
         status = scheduler.status(app_id)
     except NoSuchApplication:
         # In a history that several clusters share it may be another's.
-        own = root == scheduler.history_root(None)
+        own = not is_shared(scheduler, root)
         record = read_job_history(root, app_id, events=False) if own else None
         forgotten = forgotten_status(record) if record is not None else None
         if forgotten is not None:

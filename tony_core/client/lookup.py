@@ -150,7 +150,9 @@ def history_view(
 
 def recorded_view(record: JobHistory, status: Optional[AppStatus] = None) -> JobView:
     """The job as history alone has it, under the scheduler's status if that is known."""
-    return from_page(record.job, record.tasks, status, HISTORY, record.app_id)
+    # Without a summary that can be read, no state is known.
+    job = record.job or {"state": AppState.UNKNOWN.value}
+    return from_page(job, record.tasks, status, HISTORY, record.app_id)
 
 
 def is_finished(record: JobHistory) -> bool:
@@ -279,12 +281,22 @@ def history_root(
     return scheduler.history_root(job)
 
 
-def read_job_history(root: Optional[str], app_id: str, events: bool = True) -> Optional[JobHistory]:
+def is_shared(scheduler: Optional[Scheduler], root: Optional[str]) -> bool:
+    """Whether a root is another than the scheduler's own, so that other users may write to it.
+
+    There a job's user is the owner of its folder.
+    """
+    return scheduler is None or root != scheduler.history_root(None)
+
+
+def read_job_history(
+    root: Optional[str], app_id: str, events: bool = True, by_owner: bool = False
+) -> Optional[JobHistory]:
     """A job's history; None when there is none, or it cannot be read."""
     if not root:
         return None
     try:
-        return read_job(root, app_id, events)
+        return read_job(root, app_id, events, by_owner)
     except (NoHistory, OSError):
         return None
 
@@ -303,7 +315,7 @@ def find_history(
     roots = dict.fromkeys((history_root(scheduler, job, named), scheduler.history_root(job)))
     found, where = None, ""
     for root in roots:
-        record = read_job_history(root, app_id, events)
+        record = read_job_history(root, app_id, events, is_shared(scheduler, root))
         if record is not None and (record.job or record.events):
             return record, root or ""
         if found is None and record is not None:
@@ -315,10 +327,11 @@ def forgotten_history(
     scheduler: Scheduler, app_id: str, history: Optional[str] = None, events: bool = True
 ) -> Optional[JobHistory]:
     """The history of a job that its scheduler knows no more; with its end, once that is sure."""
-    own = scheduler.history_root(None)
-    record = read_job_history(history or own, app_id, events)
+    root = history or scheduler.history_root(None)
+    shared = is_shared(scheduler, root)
+    record = read_job_history(root, app_id, events, shared)
     # In a history that several clusters share it may be another's.
-    status = forgotten_status(record) if record is not None and (history or own) == own else None
+    status = forgotten_status(record) if record is not None and not shared else None
     return with_end(record, status) if record is not None and status is not None else record
 
 
@@ -343,17 +356,17 @@ def forgotten_status(record: JobHistory) -> Optional[AppStatus]:
     )
 
 
-def find_job_history(root: str, text: Optional[str]) -> JobHistory:
+def find_job_history(root: str, text: Optional[str], by_owner: bool = False) -> JobHistory:
     """The history of the job that ``text`` means: an id, its beginning or end, or the newest."""
     if text:
         try:
-            return read_job(root, text)
+            return read_job(root, text, by_owner=by_owner)
         except NoHistory:
             pass
     ids = [str(job["app_id"]) for job in list_jobs(root)]
     found = match_ids(ids, text) if text else ids[:1]
     if len(found) == 1:
-        return read_job(root, found[0])
+        return read_job(root, found[0], by_owner=by_owner)
     if found:
         raise NotFound(f"{text!r} is ambiguous; it matches {', '.join(found[:5])}", found)
     what = f"no job {text!r}" if text else "no job"

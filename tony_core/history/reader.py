@@ -28,8 +28,8 @@ from typing import (
     Tuple,
 )
 
-from tony_core.files.local import LocalFileSystem
-from tony_core.files.location import is_app_id, is_remote, join, local_path
+from tony_core.files.local import LocalFileSystem, user_name
+from tony_core.files.location import base_name, is_app_id, is_remote, join, local_path
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
 from tony_core.history.layout import (
@@ -81,23 +81,37 @@ class KeptHistory(NamedTuple):
     has_ended: bool = True
 
 
-def list_jobs(root: str) -> Iterator[Mapping[str, Any]]:
-    """The summary of every job below a history root, the newest first."""
-    jobs: List[Mapping[str, Any]] = []
-    for app_id, job, at in _summaries(filesystem(root), root):
-        # The id is the folder's name, whatever the file says.
-        jobs.append({**(job or {"state": "UNKNOWN", "submitted": at}), "app_id": app_id})
-    yield from sorted(jobs, key=lambda job: _time(job.get("submitted")), reverse=True)
+def list_jobs(root: str, by_owner: bool = False) -> Iterator[Mapping[str, Any]]:
+    """The summary of every job below a history root, the newest first.
+
+    The id is the folder's name, whatever the file says, and with ``by_owner`` the user is the
+    folder's owner. A folder without a file of history is no job.
+    """
+    files = filesystem(root)
+    jobs: List[Tuple[float, Mapping[str, Any]]] = []
+    for item, app_id, job in _summaries(files, root):
+        if not is_app_id(app_id) or not (job or _holds_history(files, item.location)):
+            continue
+        found = {**(job or {"state": "UNKNOWN"}), "app_id": app_id}
+        at = _time(found.get("submitted")) if job else item.mtime_ms / 1000
+        jobs.append((at, _of_owner(found, item.location, item) if by_owner else found))
+    yield from (job for _, job in sorted(jobs, key=lambda each: each[0], reverse=True))
 
 
-def read_job(root: str, app_id: str, events: bool = True) -> JobHistory:
+def read_job(root: str, app_id: str, events: bool = True, by_owner: bool = False) -> JobHistory:
     """Everything known of one job; raises :class:`NoHistory` if there is nothing.
 
-    Without ``events`` only the job and its tasks, as they are now.
+    Without ``events`` only the job and its tasks, as they are now. With ``by_owner`` its user is
+    the owner of its folder, where the file system says it: below a root that several users write
+    to, a file says what its writer likes.
     """
     if not app_id or "/" in app_id or app_id.startswith("."):
         raise NoHistory(f"{app_id!r} is not the id of an application")
-    return read_folder(join(root, app_id), app_id, events)
+    folder = join(root, app_id)
+    record = read_folder(folder, app_id, events)
+    if by_owner and record.job:
+        return record._replace(job=_of_owner(record.job, folder))
+    return record
 
 
 def read_folder(
@@ -143,7 +157,7 @@ def read_folder(
         problems += _explain_missing(files, folder)
     return JobHistory(
         app_id=app_id,
-        job=job,
+        job={**job, "app_id": app_id} if job else {},
         tasks=tuple(summary.get("tasks") or ()),
         metrics=series,
         events=tuple(story),
@@ -236,7 +250,7 @@ def expired(
     """
     files = filesystem(root)
     kept: List[KeptHistory] = []
-    for app_id, job, _ in _summaries(files, root):
+    for _, app_id, job in _summaries(files, root):
         held = {
             item.location.rpartition("/")[2]: item for item in _listed(files, join(root, app_id))
         }
@@ -285,23 +299,39 @@ def remove(root: str, app_id: str) -> bool:
     return filesystem(root).delete(join(root, app_id))
 
 
-def _summaries(
-    files: FileSystem, root: str
-) -> Iterator[Tuple[str, Mapping[str, Any], Optional[float]]]:
-    """Of every folder its name, what its summary says of the job, and its time."""
+def _summaries(files: FileSystem, root: str) -> Iterator[Tuple[Stat, str, Mapping[str, Any]]]:
+    """Of every folder its facts, its name, and what its summary says of the job."""
     for item in _listed(files, root):
         if item.is_dir:
             job = _read_summary(files, item.location)[0].get("job")
-            app_id = item.location.rstrip("/").rpartition("/")[2]
-            yield app_id, job if isinstance(job, dict) else {}, item.mtime_ms / 1000
+            yield item, base_name(item.location), job if isinstance(job, dict) else {}
 
 
 def _explain_missing(files: FileSystem, folder: str) -> List[str]:
     """That a history has no summary, where it is not just being made."""
-    names = [item.location.rpartition("/")[2] for item in _listed(files, folder)]
-    if SUMMARY in names or not any(map(is_history_file, names)):
+    if files.exists(join(folder, SUMMARY)) or not _holds_history(files, folder):
         return []
     return [f"{SUMMARY}: is missing, so neither the job's state nor its tasks are known"]
+
+
+def _holds_history(files: FileSystem, folder: str) -> bool:
+    """Whether a folder holds a job's history, or may hold one that this user may not see."""
+    try:
+        return any(is_history_file(base_name(item.location)) for item in _listed(files, folder))
+    except OSError:
+        return True
+
+
+def _of_owner(job: Mapping[str, Any], folder: str, found: Optional[Stat] = None) -> Dict[str, Any]:
+    """The job with the folder's owner for its user; a link's owner is who made the link."""
+    try:
+        if is_remote(folder):
+            owner = (found or filesystem(folder).stat(folder)).owner
+        else:
+            owner = user_name(os.lstat(local_path(folder)).st_uid)
+    except OSError:
+        owner = ""
+    return {**job, "user": owner} if owner else dict(job)
 
 
 def _listed(files: FileSystem, folder: str) -> List[Stat]:
