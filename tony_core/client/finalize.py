@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Iterator, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterator, Mapping, Optional, Tuple
 
 from tony_core.client import lookup
 from tony_core.client.lookup import (
@@ -24,6 +24,7 @@ from tony_core.client.lookup import (
     find_job_history,
     forgotten_status,
     is_finished,
+    list_history,
     read_job_history,
     recorded_view,
 )
@@ -58,9 +59,13 @@ def finalize(
     return final_view(scheduler, status, record, last)
 
 
-def finalize_and_list(root: str, scheduler: Optional[Scheduler] = None) -> Iterator[JobView]:
+def finalize_and_list(
+    root: str,
+    scheduler: Optional[Scheduler] = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[JobView]:
     """Every job in a history, the newest first, its end written first where there is none."""
-    for job in list_jobs(root):
+    for job in list_history(root, scheduler, tell):
         status = None
         if scheduler is not None:
             try:
@@ -74,7 +79,7 @@ def finalize_and_read(
     root: str, text: Optional[str], scheduler: Optional[Scheduler] = None
 ) -> Tuple[JobHistory, JobView]:
     """The history and the view of the job that ``text`` means, its end written first."""
-    record = find_job_history(root, text)
+    record = find_job_history(root, text, scheduler)
     status = None
     if scheduler is not None:
         try:

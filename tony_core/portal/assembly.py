@@ -88,6 +88,10 @@ class Portal(NamedTuple):
         ]
         return [*found, *self.publisher.problems(), *self.live.problems()]
 
+    def notes(self) -> List[str]:
+        """What who runs the portal should know of the places."""
+        return [note for state in self.scanner.states() for note in state.notes]
+
     def numbers(self) -> Dict[str, float]:
         """Gauges for Prometheus."""
         states = self.scanner.states()
@@ -110,10 +114,11 @@ def assemble(
         stack.callback(index.close)
         publisher = JhistPublisher(settings.locations, log)
         stack.callback(publisher.close)
-        scanner = Scanner(settings.locations, index, log, publisher.on_ended)
-        stack.callback(scanner.close)
         pool = SchedulerPool(settings.schedulers, is_for_many=settings.is_for_many)
         stack.callback(pool.close)
+        list_own = None if settings.is_for_many else pool.list_own
+        scanner = Scanner(settings.locations, index, log, publisher.on_ended, list_own)
+        stack.callback(scanner.close)
         live = LiveJobs(pool)
         stack.callback(live.close)
 
@@ -138,7 +143,11 @@ def assemble(
             AllJobs(index, live),
             sources.open,
             endings=endings,
-            find_problems=lambda: [*portal[0].problems(), *problems],
+            find_problems=lambda: [
+                *portal[0].problems(),
+                *problems,
+                *(() if settings.is_for_many else portal[0].notes()),
+            ],
             tensorboards=relay,
             log=log,
         )
