@@ -13,7 +13,17 @@ the end that the scheduler reports (:func:`tony_core.client.merge.with_end`), wh
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
 
 from tony_core.client.errors import NotFound, PageError
 from tony_core.client.merge import (
@@ -24,6 +34,7 @@ from tony_core.client.merge import (
     with_containers,
     with_end,
 )
+from tony_core.files.location import masked
 from tony_core.history.last_seen import last_seen
 from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
@@ -356,14 +367,17 @@ def forgotten_status(record: JobHistory) -> Optional[AppStatus]:
     )
 
 
-def find_job_history(root: str, text: Optional[str], by_owner: bool = False) -> JobHistory:
+def find_job_history(
+    root: str, text: Optional[str], scheduler: Optional[Scheduler] = None
+) -> JobHistory:
     """The history of the job that ``text`` means: an id, its beginning or end, or the newest."""
+    by_owner = is_shared(scheduler, root)
     if text:
         try:
             return read_job(root, text, by_owner=by_owner)
         except NoHistory:
             pass
-    ids = [str(job["app_id"]) for job in list_jobs(root)]
+    ids = [str(job["app_id"]) for job in list_history(root, scheduler)]
     found = match_ids(ids, text) if text else ids[:1]
     if len(found) == 1:
         return read_job(root, found[0], by_owner=by_owner)
@@ -371,6 +385,40 @@ def find_job_history(root: str, text: Optional[str], by_owner: bool = False) -> 
         raise NotFound(f"{text!r} is ambiguous; it matches {', '.join(found[:5])}", found)
     what = f"no job {text!r}" if text else "no job"
     raise NotFound(f"there is {what} in the history at {root}; tony history list shows all")
+
+
+def list_history(
+    root: str,
+    scheduler: Optional[Scheduler] = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[Mapping[str, Any]]:
+    """The summary of every job in a history, the newest first.
+
+    In a place that only a portal may list, of the caller's own that the scheduler still knows;
+    some may have been written to the scheduler's place instead. ``tell`` gets that in words.
+    """
+    try:
+        yield from list_jobs(root, is_shared(scheduler, root))
+    except PermissionError as error:
+        if scheduler is None:
+            raise NotFound(f"{explain_unlisted(root)}: {error.strerror or error}") from None
+        tell(f"{explain_unlisted(root)}; shown are yours that {scheduler.name} knows")
+        own = only_own(scheduler, scheduler.list())
+        for status in sorted(own, key=lambda status: status.submitted, reverse=True):
+            for place in (root, scheduler.history_root(None)):
+                by_owner = is_shared(scheduler, place)
+                record = read_job_history(place, status.app_id, False, by_owner)
+                if record is not None:
+                    yield {"submitted": status.submitted, **record.job, "app_id": status.app_id}
+                    break
+
+
+def explain_unlisted(root: str) -> str:
+    """What a user can do where he may not list a history."""
+    return (
+        f"you may not list {masked(root)} (a place for a portal, perhaps); a job of yours in it is"
+        " shown by: tony history show ID"
+    )
 
 
 def explain_unknown(scheduler: Scheduler, view: JobView, history: Optional[str] = None) -> str:

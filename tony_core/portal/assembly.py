@@ -89,6 +89,10 @@ class Portal(NamedTuple):
         ]
         return [*found, *self.publisher.problems(), *self.live.problems()]
 
+    def notes(self) -> List[str]:
+        """What who runs the portal should know of the places."""
+        return [note for state in self.scanner.states() for note in state.notes]
+
     def numbers(self) -> Dict[str, float]:
         """Gauges for Prometheus."""
         states = self.scanner.states()
@@ -113,9 +117,10 @@ def assemble(
         stack.callback(publisher.close)
         pool = SchedulerPool(settings.schedulers, is_for_many=settings.is_for_many)
         stack.callback(pool.close)
+        list_own = None if settings.is_for_many else pool.list_own
         live = LiveJobs(pool)
         stack.callback(live.close)
-        scanner = Scanner(settings.locations, index, log, publisher.on_ended, live)
+        scanner = Scanner(settings.locations, index, log, publisher.on_ended, live, list_own)
         stack.callback(scanner.close)
 
         def open_folder(row: JobRow) -> JobFolder:
@@ -139,7 +144,11 @@ def assemble(
             AllJobs(index, live),
             sources.open,
             endings=endings,
-            find_problems=lambda: [*portal[0].problems(), *problems],
+            find_problems=lambda: [
+                *portal[0].problems(),
+                *problems,
+                *(() if settings.is_for_many else portal[0].notes()),
+            ],
             tensorboards=relay,
             log=log,
         )

@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import pytest
 
 from tests.portal.histories import NOW, app, write_job
+from tests.second_user import UID, as_second_user, needs_root, open_folder
 from tony_core.portal.index import scanner
 from tony_core.portal.index.index import Index
 from tony_core.portal.index.reader_processes import ReaderProcess
@@ -25,6 +26,8 @@ from tony_core.portal.locations import reader_of
 from tony_core.portal.settings import HistoryLocation
 from tony_core.portal.viewer import Viewer
 from tony_core.schedulers.port import AppState, AppStatus
+
+__all__ = ["open_folder"]
 
 ADMIN = Viewer("root", is_admin=True)
 OLD = 1_700_000_000.0
@@ -98,6 +101,32 @@ def test_a_folder_that_gets_its_files_later_is_found(index: Index, root: Path) -
     assert rows(index) == []
     write_job(root, app(1))
     wait_for(lambda: scan.step() >= 0.0 and bool(rows(index)))
+
+
+@needs_root
+def test_in_a_place_that_may_not_be_listed_the_schedulers_name_the_jobs(
+    index: Index, open_folder: Path
+) -> None:
+    root = open_folder / "shared"
+    write_job(root, app(1), changed=OLD)
+    for folder, _, files in os.walk(root):
+        os.chmod(folder, 0o755)
+        for name in files:
+            os.chown(os.path.join(folder, name), UID, UID)
+    os.chown(root / app(1), UID, UID)
+    write_job(root, app(2), changed=OLD)
+    root.chmod(0o3773)
+    place = HistoryLocation("here", str(root))
+    scan = LocationScan(place, index, list_own=lambda: [app(1), app(3)])
+    blind = LocationScan(place, index)
+    with as_second_user():
+        read(scan)
+        blind.step()
+    assert [row.app_id for row in rows(index)] == [app(1)]
+    (note,) = scan.state().notes
+    assert scan.state().problem == "" and "may not list" in note and str(root) in note
+    assert "has to be in the group of that folder" in blind.state().problem
+    assert "Permission denied" in blind.state().problem
 
 
 def test_one_bad_job_hides_no_other(index: Index, root: Path, tmp_path: Path) -> None:

@@ -17,11 +17,13 @@ read keeps its rows, and is tried again.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
+from tony_core.files.local import user_name
 from tony_core.files.location import is_remote, masked
 from tony_core.portal.index.build import has_ended
 from tony_core.portal.index.database import IndexBusy
@@ -65,6 +67,9 @@ _FIGURES_S, _FIGURES_SHARE = 60.0, 0.1
 """How old the figures of a running job may be: so long, and such a part of its time."""
 
 _QUIET_S = 10.0  # after which its scheduler is asked for the end of a job that seems to go on
+
+ListOwn = Callable[[], Sequence[str]]
+"""The ids of the portal's own user's jobs that schedulers know. It may block; raises OSError."""
 
 OnEnded = Callable[[HistoryLocation, JobRow], None]
 """Called on the scanner's thread for each job that has ended; again when the index is made anew."""
@@ -136,7 +141,11 @@ class LocationScan:
         log: Callable[[str], None] = lambda text: None,
         on_ended: Optional[OnEnded] = None,
         ends: Ends = NoEnds(),
+        list_own: Optional[ListOwn] = None,
     ) -> None:
+        """``list_own`` names what to look for in a place that may not be listed."""
+        self._list_own = list_own
+        self._unlisted = ""  # a note, where the place may not be listed
         self._location = location
         self._ends = ends
         self._index = index
@@ -211,7 +220,7 @@ class LocationScan:
             problem=problem,
             checked=checked,
             waiting=len(self._new) + len(self._reading),
-            notes=self._retention.notes,
+            notes=(*self._retention.notes, *filter(None, (self._unlisted,))),
         )
 
     def close(self) -> None:
@@ -235,7 +244,7 @@ class LocationScan:
         version = reader.version()
         if not self._listing.is_due(version, began):
             return
-        found = reader.names()
+        found = self._names(reader)
         if any(found.values()):
             self._in_turn = 0  # the times of folders say which have changed
         gone = [each for each in (*self._settled, *self._jobs) if each not in found]
@@ -252,6 +261,25 @@ class LocationScan:
             self._remove(gone)
         self._new = sorted(new)  # ids grow with time: the newest is read first
         self._listing.done(version, began, time.monotonic() - began)
+
+    def _names(self, reader: LocationReader) -> Mapping[str, float]:
+        try:
+            found = reader.names()
+        except PermissionError as error:
+            words = (
+                f"{user_name(os.geteuid())}, who runs the portal, may not list"
+                f" {masked(self._location.root)} ({error.strerror or error})"
+            )
+            if self._list_own is None:
+                words += "; a portal for many users has to be in the group of that folder"
+                raise OSError(error.errno, words) from error
+            self._unlisted = (
+                f"{words}. It may be a place for a portal: of your jobs there those are shown that"
+                " the schedulers still know"
+            )
+            return dict.fromkeys((*self._list_own(), *self._settled, *self._jobs), 0.0)
+        self._unlisted = ""
+        return found
 
     def _remove(self, app_ids: Sequence[str]) -> None:
         for app_id in app_ids:
@@ -396,8 +424,11 @@ class Scanner:
         log: Callable[[str], None] = lambda text: None,
         on_ended: Optional[OnEnded] = None,
         ends: Ends = NoEnds(),
+        list_own: Optional[ListOwn] = None,
     ) -> None:
-        self._scans = [LocationScan(each, index, log, on_ended, ends) for each in locations]
+        self._scans = [
+            LocationScan(each, index, log, on_ended, ends, list_own) for each in locations
+        ]
         self._index = index
         self._roots = {each.name: f"{each.kind} {each.root}" for each in locations}
         self._closing = threading.Event()
