@@ -48,6 +48,7 @@ from tony_core.history.live_changes import Overlay
 from tony_core.history.metric_file import Wanted, decode_series
 from tony_core.history.metric_log import replay, replay_tasks, set_latest
 from tony_core.history.metric_series import SeriesStore
+from tony_core.history.story_end import end_of_story
 from tony_core.jsontext import is_number, read_lines, read_object
 
 LARGEST = 128 << 20  # bytes of a file of history, and of all files with points
@@ -134,11 +135,13 @@ def read_folder(
     job = summary.get("job") or {}
     story: List[Mapping[str, Any]] = []
     series: Mapping[str, Any] = summary.get("metrics") or {}
-    grows = not job.get("finished")
     seen = 0.0
-    if events:
-        story, more = read_events(folder, files, grows)
+    if events or not job:
+        story, more = read_events(folder, files, not job.get("finished"))
+        job = job or end_of_story(story)
         problems += more
+        story = story if events else []
+    grows = not job.get("finished")
     wanted = events if metrics is None else metrics
     if grows:
         unread = {EVENTS: not events, POINTS: wanted is not True}
