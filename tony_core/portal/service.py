@@ -166,6 +166,8 @@ def make_parts(settings: Settings, audit: Audit) -> Parts:
 
     def find_problem() -> str:
         # Read without a login: no name of a place, nothing about one of several.
+        if portal.scanner.has_stopped():
+            return "a history location is read no more, by a fault of the portal: restart it"
         states = portal.scanner.states()
         are_ill = bool(states) and all(state.problem for state in states)
         return "no history location can be read" if are_ill else ""
