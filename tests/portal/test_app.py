@@ -9,6 +9,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.portal.fakes import NASTY, FakePortal, a_row, a_source, a_task, an_event
+from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.index.rows import Usage
 from tony_core.portal.viewer import Viewer
 
@@ -248,6 +249,20 @@ def test_a_fault_is_logged_and_shows_nothing() -> None:
         assert answer.status_code == 500 and "ZeroDivisionError" in answer.text
         assert "Traceback" not in answer.text
         assert "Traceback" in portal.log[0]
+
+
+@pytest.mark.parametrize("path", ["/", "/api/jobs", JOB])
+def test_an_index_that_does_not_answer_in_time_is_no_fault(path: str) -> None:
+    portal = FakePortal(a_source())
+
+    def ask(*asked: Any, **more: Any) -> Any:
+        raise IndexBusy("the portal answers too many requests at once; try again")
+
+    portal.index.page = portal.index.rows = ask  # type: ignore[assignment,method-assign]
+    with portal.client() as client:
+        answer = client.get(path)
+        assert answer.status_code == 503 and "too many requests at once" in answer.text
+        assert "fault" not in answer.text and portal.log == []
 
 
 def test_a_place_that_does_not_answer_is_named() -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.portal.histories import NOW, app, write_job
 from tests.second_user import UID, as_second_user, needs_root, open_folder
 from tony_core.portal.index import scanner
+from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.index.index import Index
 from tony_core.portal.index.reader_processes import ReaderProcess
 from tony_core.portal.index.reading import Request
@@ -294,6 +295,68 @@ def test_an_index_that_is_damaged_meanwhile_is_made_anew(
     write_job(root, app(2), changed=OLD)
     wait_for(lambda: scan.step() >= 0.0 and len(rows(index)) == 2)
     assert index.generation == 2 and "it is made anew" in logged[0]
+
+
+def test_an_index_that_does_not_answer_ends_no_thread(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Scanner([HistoryLocation("here", str(root))], index)
+    busy: List[str] = []
+
+    def count(location: str) -> int:
+        busy.append(location)
+        raise IndexBusy("the portal answers too many requests at once")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scanner, "_RETRY_S", 0.01)
+        patched.setattr(index, "count", count)
+        made.start()
+        try:
+            wait_for(lambda: len(busy) > 2 and bool(made.states()[0].problem))
+            assert "too many requests" in made.states()[0].problem and not made.has_stopped()
+            patched.undo()
+            write_job(root, app(1))
+            wait_for(lambda: bool(rows(index)) and not made.states()[0].problem)
+        finally:
+            assert made.close()
+
+
+def test_nor_does_a_damaged_index_that_cannot_be_made_anew(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*asked: object) -> None:
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    def refuse() -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(index, "tracked", fail)
+    monkeypatch.setattr(index, "rebuild", refuse)
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    assert scan.step() > 0.0
+    assert "cannot be made anew" in scan.state().problem and "No space" in scan.state().problem
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_is_noticed(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(self: object, is_closing: object) -> float:
+        raise (SystemExit if ends else RuntimeError)("a fault in the scanner")
+
+    ends = False
+    monkeypatch.setattr(scanner, "_RETRY_S", 0.01)
+    monkeypatch.setattr(LocationScan, "step", step)
+    made = Scanner([HistoryLocation("here", str(root))], index)
+    made.start()
+    try:
+        wait_for(lambda: "a fault in the scanner" in made.states()[0].problem)
+        assert not made.has_stopped()
+        ends = True
+        wait_for(made.has_stopped)
+    finally:
+        assert made.close()
+    assert not made.has_stopped()
 
 
 def test_a_root_is_listed_again_after_a_change() -> None:

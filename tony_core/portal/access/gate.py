@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Dict, List, Optional, Tuple
 from urllib.parse import parse_qs
@@ -23,12 +22,12 @@ from tony_core.portal.access.origins import (
 )
 from tony_core.portal.access.refusal import Answered, Refused, write_refusal
 from tony_core.portal.access.sessions import CsrfTokens, SessionCookie, Sessions
+from tony_core.portal.connections import BodyRefused, read_body
 from tony_core.portal.monitoring import Monitoring
 from tony_core.portal.settings import Settings
 
 CSRF_HEADER, CSRF_FIELD = "x-csrf-token", "csrf"
 MOST_BODY = 64 * 1024
-BODY_S = 20.0
 _FORM = "application/x-www-form-urlencoded"
 _FORWARDED = ("x-forwarded-for", "forwarded", "via", "x-real-ip")
 
@@ -214,22 +213,11 @@ class _Answer:
 
 
 async def _read_body(request: Request) -> bytes:
-    """A request's body, which is small and comes soon; raises :class:`Refused`."""
+    """A form, which is small; raises :class:`Refused`."""
     try:
-        return await asyncio.wait_for(_read_parts(request), BODY_S)
-    except asyncio.TimeoutError:
-        raise Refused(408, f"the request was not there within {BODY_S:g} s") from None
-
-
-async def _read_parts(request: Request) -> bytes:
-    parts: List[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BODY:
-            raise Refused(413, f"the request is longer than {MOST_BODY} bytes")
-        parts.append(part)
-    return b"".join(parts)
+        return await read_body(request, MOST_BODY)
+    except BodyRefused as refused:
+        raise Refused(refused.status, str(refused), refused.headers) from None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

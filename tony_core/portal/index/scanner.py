@@ -190,19 +190,30 @@ class LocationScan:
                 for app_id in self._retention.run(self._reader, is_closing):
                     self._settled.pop(app_id, None)
                     self._jobs.pop(app_id, None)
+            jobs = self._index.count(self._location.name)
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):  # a full disk, a lock
                 return self._failed(f"the index cannot be written: {error}")
-            self._log(f"the index is damaged ({error}); it is made anew")
-            self._index.rebuild()
-            return 0.0
+            return self._rebuild(error)
         except (OSError, IndexBusy) as error:
             return self._failed(str(error))
         except Exception:
-            return self._failed(self._faults.record(f"history location {self._location.name}"))
+            return self.record_fault()
         self._retries = 0
-        self._note("", time.time())
+        self._note("", time.time(), jobs)
         return 0.0 if is_busy else max(0.0, began + STEP_S - time.monotonic())
+
+    def record_fault(self) -> float:
+        """Log the exception that is being handled; returns after how many seconds to go on."""
+        return self._failed(self._faults.record(f"history location {self._location.name}"))
+
+    def _rebuild(self, error: sqlite3.DatabaseError) -> float:
+        self._log(f"the index is damaged ({error}); it is made anew")
+        try:
+            self._index.rebuild()
+        except (OSError, sqlite3.Error) as fault:  # its disk is full, or cannot be written
+            return self._failed(f"the damaged index cannot be made anew: {fault}")
+        return 0.0
 
     def _failed(self, problem: str) -> float:
         self._processes.close()
@@ -210,13 +221,13 @@ class LocationScan:
         self._listing = Listing()  # finds again what was being read
         if problem != self._state.problem:
             self._log(f"history location {self._location.name}: {problem}")
-        self._note(problem, self._state.checked)
+        self._note(problem, self._state.checked, self._state.jobs)
         self._retries += 1
         return min(_LONGEST_RETRY_S, _RETRY_S * 2.0 ** min(10, self._retries - 1))
 
-    def _note(self, problem: str, checked: float) -> None:
+    def _note(self, problem: str, checked: float, jobs: int) -> None:
         self._state = self._state._replace(
-            jobs=self._index.count(self._location.name),
+            jobs=jobs,
             problem=problem,
             checked=checked,
             waiting=len(self._new) + len(self._reading),
@@ -446,8 +457,15 @@ class Scanner:
     def _run(self, scan: LocationScan) -> None:
         delay = 0.0
         while not self._closing.wait(delay):
-            delay = scan.step(self._closing.is_set)
+            try:
+                delay = scan.step(self._closing.is_set)
+            except Exception:  # a place that is read no more would look like one without news
+                delay = scan.record_fault()
         scan.close()
+
+    def has_stopped(self) -> bool:
+        """Whether a thread has ended before its time, so that a location is read no more."""
+        return not self._closing.is_set() and not all(one.is_alive() for one in self._threads)
 
     def states(self) -> Tuple[LocationState, ...]:
         """How far each location is."""
