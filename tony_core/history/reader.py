@@ -17,7 +17,6 @@ from typing import (
     Any,
     Callable,
     Dict,
-    Iterable,
     Iterator,
     List,
     Mapping,
@@ -45,6 +44,7 @@ from tony_core.history.layout import (
 from tony_core.history.live_changes import Overlay
 from tony_core.history.metric_log import replay, set_latest
 from tony_core.history.metric_series import SeriesStore
+from tony_core.history.retention import KeptHistory, choose_expired
 from tony_core.jsontext import is_number, read_object
 
 LARGEST = 128 << 20  # bytes of a file of history, and of all files with points
@@ -67,21 +67,14 @@ class JobHistory(NamedTuple):
     problems: Tuple[str, ...] = ()
 
 
-class KeptHistory(NamedTuple):
-    """What retention asks of one job's history."""
-
-    app_id: str
-    changed: float  # when it ended, or without an end: when its newest file was written
-    size: int = 0  # bytes
-    has_ended: bool = True
-
-
 def list_jobs(root: str) -> Iterator[Mapping[str, Any]]:
     """The summary of every job below a history root, the newest first."""
     jobs: List[Mapping[str, Any]] = []
-    for app_id, job, at in _summaries(filesystem(root), root):
+    files = filesystem(root)
+    for folder in _folders(files, root):
+        job = _job_of(files, folder) or {"state": "UNKNOWN", "submitted": folder.mtime_ms / 1000}
         # The id is the folder's name, whatever the file says.
-        jobs.append({**(job or {"state": "UNKNOWN", "submitted": at}), "app_id": app_id})
+        jobs.append({**job, "app_id": _name(folder)})
     yield from sorted(jobs, key=lambda job: _time(job.get("submitted")), reverse=True)
 
 
@@ -201,55 +194,46 @@ def expired(
     warn: Callable[[str], None] = lambda text: None,
     retention_bytes: Optional[int] = None,
 ) -> List[str]:
-    """Ids of ended jobs whose history is older, or all larger, than the retention, for ``tony gc``.
+    """Ids of ended jobs whose history is too old, or too large, for ``tony gc``.
 
-    Of what is too large together the oldest go (:func:`choose_expired`). The id is the folder's own
-    name, and only a folder that holds a history counts: below a root that others write to, too,
-    a file says what its writer likes. ``warn`` gets what is ignored. A job without an end counts
-    from the newest of its files.
+    What goes by size depends on the owners (:mod:`tony_core.history.retention`). The id is the
+    folder's own name, and only a folder that holds a history counts: below a root that others write
+    to, too, a file says what its writer likes. ``warn`` gets what is ignored. A job without an end
+    counts from the newest of its files.
     """
     files = filesystem(root)
     kept: List[KeptHistory] = []
-    for app_id, job, _ in _summaries(files, root):
-        held = {
-            item.location.rpartition("/")[2]: item for item in _listed(files, join(root, app_id))
-        }
+    for folder in _folders(files, root):
+        app_id = _name(folder)
+        if not is_remote(root) and os.path.islink(local_path(folder.location)):
+            if is_app_id(app_id):
+                warn(f"{folder.location} is kept: it is a symbolic link")
+            continue
+        job = _job_of(files, folder)
+        try:
+            held = {_name(item): item for item in _listed(files, folder.location)}
+        except PermissionError as error:
+            warn(f"{folder.location} is kept: {error.strerror or error}")
+            continue
         if not any(map(is_history_file, held)):
             continue
         if not is_app_id(app_id):
-            warn(f"{join(root, app_id)} is kept: {app_id!r} is not the id of an application")
+            warn(f"{folder.location} is kept: {app_id!r} is not the id of an application")
             continue
         finished = _time(job.get("finished")) if job.get("state") in ENDED else 0.0
         has_ended = bool(finished)
         if job.get("app_id", app_id) != app_id:
             warn(
-                f"the {SUMMARY} of {join(root, app_id)} names another application,"
+                f"the {SUMMARY} of {folder.location} names another application,"
                 f" {str(job['app_id'])[:100]!r}; it is ignored"
             )
             finished, has_ended = 0.0, False
         if not finished:
             finished = max((item.mtime_ms / 1000 for item in held.values()), default=0.0)
-        size = sum(item.size for item in held.values())
-        kept.append(KeptHistory(app_id, finished, size, has_ended))
+        size = sum(item.held for item in held.values())
+        kept.append(KeptHistory(app_id, finished, size, has_ended, folder.owner))
     now = time.time() if now is None else now
     return choose_expired(kept, retention_s, retention_bytes, now)
-
-
-def choose_expired(
-    kept: Iterable[KeptHistory], retention_s: float, retention_bytes: Optional[int], now: float
-) -> List[str]:
-    """Ids of what to remove: all that is too old, then the oldest that have ended, by size."""
-    kept = list(kept)
-    old = [item for item in kept if now - item.changed > retention_s]
-    left = [item for item in kept if now - item.changed <= retention_s]
-    size = sum(item.size for item in left)
-    for item in sorted(left, key=lambda item: (item.changed, item.app_id)):
-        if retention_bytes is None or size <= retention_bytes:
-            break
-        if item.has_ended:
-            old.append(item)
-            size -= item.size
-    return [item.app_id for item in old]
 
 
 def remove(root: str, app_id: str) -> bool:
@@ -259,15 +243,18 @@ def remove(root: str, app_id: str) -> bool:
     return filesystem(root).delete(join(root, app_id))
 
 
-def _summaries(
-    files: FileSystem, root: str
-) -> Iterator[Tuple[str, Mapping[str, Any], Optional[float]]]:
-    """Of every folder its name, what its summary says of the job, and its time."""
-    for item in _listed(files, root):
-        if item.is_dir:
-            job = _read_summary(files, item.location)[0].get("job")
-            app_id = item.location.rstrip("/").rpartition("/")[2]
-            yield app_id, job if isinstance(job, dict) else {}, item.mtime_ms / 1000
+def _folders(files: FileSystem, root: str) -> List[Stat]:
+    return [item for item in _listed(files, root) if item.is_dir]
+
+
+def _name(item: Stat) -> str:
+    return item.location.rstrip("/").rpartition("/")[2]
+
+
+def _job_of(files: FileSystem, folder: Stat) -> Mapping[str, Any]:
+    """What the summary in a folder says of the job."""
+    job = _read_summary(files, folder.location)[0].get("job")
+    return job if isinstance(job, dict) else {}
 
 
 def _listed(files: FileSystem, folder: str) -> List[Stat]:
