@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from pathlib import Path
@@ -16,9 +15,7 @@ from tony_core.files.local import user_name
 from tony_core.history import store
 from tony_core.history.layout import segment_name, segment_number
 from tony_core.history.reader import (
-    KeptHistory,
     NoHistory,
-    choose_expired,
     expired,
     list_jobs,
     read_config,
@@ -198,18 +195,6 @@ def test_of_more_than_is_to_be_kept_the_oldest_go(tmp_path: Path) -> None:
     assert gone(2 * one) == ["app_4", "app_3", "app_2"]
     assert gone(1) == ["app_4", "app_3", "app_2", "app_1"], "what runs is kept"
     assert gone(3 * one, age=2500.0) == ["app_3", "app_4", "app_9"], "by age first"
-
-
-def test_what_to_remove_depends_on_age_and_size() -> None:
-    kept = [
-        KeptHistory("a", 100.0, 5),
-        KeptHistory("b", 200.0, 5),
-        KeptHistory("c", 50.0, 5, False),
-    ]
-    assert choose_expired(kept, 1e9, None, 300.0) == []
-    assert choose_expired(kept, math.inf, 9, 300.0) == ["a", "b"]
-    assert choose_expired(kept, math.inf, 10, 300.0) == ["a"]
-    assert choose_expired(kept, 150.0, 0, 300.0) == ["a", "c", "b"]
 
 
 def test_a_summary_that_names_another_job_aims_at_nothing(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ from tony_core.history.live_changes import Overlay
 from tony_core.history.metric_file import Wanted, decode_series
 from tony_core.history.metric_log import replay, replay_tasks, set_latest
 from tony_core.history.metric_series import SeriesStore
+from tony_core.history.retention import KeptHistory, choose_expired
 from tony_core.history.story_end import end_of_story
 from tony_core.jsontext import is_number, read_lines, read_object
 
@@ -71,15 +72,6 @@ class JobHistory(NamedTuple):
     problems: Tuple[str, ...] = ()
     #: Of a job without an end: the newest time in what was not asked for, or is not kept above.
     seen: float = 0.0
-
-
-class KeptHistory(NamedTuple):
-    """What retention asks of one job's history."""
-
-    app_id: str
-    changed: float  # when it ended, or without an end: when its newest file was written
-    size: int = 0  # bytes
-    has_ended: bool = True
 
 
 def list_jobs(root: str, by_owner: bool = False) -> Iterator[Mapping[str, Any]]:
@@ -244,55 +236,44 @@ def expired(
     warn: Callable[[str], None] = lambda text: None,
     retention_bytes: Optional[int] = None,
 ) -> List[str]:
-    """Ids of ended jobs whose history is older, or all larger, than the retention, for ``tony gc``.
+    """Ids of ended jobs whose history is too old, or too large, for ``tony gc``.
 
-    Of what is too large together the oldest go (:func:`choose_expired`). The id is the folder's own
-    name, and only a folder that holds a history counts: below a root that others write to, too,
-    a file says what its writer likes. ``warn`` gets what is ignored. A job without an end counts
-    from the newest of its files.
+    What goes by size depends on the owners (:mod:`tony_core.history.retention`). The id is the
+    folder's own name, and only a folder that holds a history counts: below a root that others write
+    to, too, a file says what its writer likes. ``warn`` gets what is ignored. A job without an end
+    counts from the newest of its files.
     """
     files = filesystem(root)
     kept: List[KeptHistory] = []
-    for _, app_id, job in _summaries(files, root):
-        held = {
-            item.location.rpartition("/")[2]: item for item in _listed(files, join(root, app_id))
-        }
+    for folder, app_id, job in _summaries(files, root):
+        if not is_remote(root) and os.path.islink(local_path(folder.location)):
+            if is_app_id(app_id):
+                warn(f"{folder.location} is kept: it is a symbolic link")
+            continue
+        try:
+            held = {base_name(item.location): item for item in _listed(files, folder.location)}
+        except PermissionError as error:
+            warn(f"{folder.location} is kept: {error.strerror or error}")
+            continue
         if not any(map(is_history_file, held)):
             continue
         if not is_app_id(app_id):
-            warn(f"{join(root, app_id)} is kept: {app_id!r} is not the id of an application")
+            warn(f"{folder.location} is kept: {app_id!r} is not the id of an application")
             continue
         finished = _time(job.get("finished")) if job.get("state") in ENDED else 0.0
         has_ended = bool(finished)
         if job.get("app_id", app_id) != app_id:
             warn(
-                f"the {SUMMARY} of {join(root, app_id)} names another application,"
+                f"the {SUMMARY} of {folder.location} names another application,"
                 f" {str(job['app_id'])[:100]!r}; it is ignored"
             )
             finished, has_ended = 0.0, False
         if not finished:
             finished = max((item.mtime_ms / 1000 for item in held.values()), default=0.0)
-        size = sum(item.size for item in held.values())
-        kept.append(KeptHistory(app_id, finished, size, has_ended))
+        size = sum(item.held for item in held.values())
+        kept.append(KeptHistory(app_id, finished, size, has_ended, folder.owner))
     now = time.time() if now is None else now
     return choose_expired(kept, retention_s, retention_bytes, now)
-
-
-def choose_expired(
-    kept: Iterable[KeptHistory], retention_s: float, retention_bytes: Optional[int], now: float
-) -> List[str]:
-    """Ids of what to remove: all that is too old, then the oldest that have ended, by size."""
-    kept = list(kept)
-    old = [item for item in kept if now - item.changed > retention_s]
-    left = [item for item in kept if now - item.changed <= retention_s]
-    size = sum(item.size for item in left)
-    for item in sorted(left, key=lambda item: (item.changed, item.app_id)):
-        if retention_bytes is None or size <= retention_bytes:
-            break
-        if item.has_ended:
-            old.append(item)
-            size -= item.size
-    return [item.app_id for item in old]
 
 
 def remove(root: str, app_id: str) -> bool:

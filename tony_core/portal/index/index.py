@@ -25,7 +25,7 @@ from typing import (
     TypeVar,
 )
 
-from tony_core.history.reader import KeptHistory
+from tony_core.history.retention import KeptHistory
 from tony_core.portal.index import queries
 from tony_core.portal.index.database import Database
 from tony_core.portal.index.entries import Entry, put_entry, remove_jobs
