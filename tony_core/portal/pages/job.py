@@ -30,7 +30,7 @@ TABS = (
     ("story", "Story"),
     ("config", "Configuration"),
 )
-WAIT_S = 5  # of the page's own requests for news
+WAIT_S = 2  # of the page's own requests for news
 TASKS_SHOWN = 25  # on the overview
 MANY = 100  # tasks, whose metrics have a page of their own only: they are large
 TASKS_OF_A_PAGE = 200
