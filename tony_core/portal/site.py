@@ -146,7 +146,9 @@ def make_templates() -> jinja2.Environment:
         plain=formats.plain_text,
         link_name=formats.name_link,
         marked=formats.mark_words,
+        amount=formats.show_amount,
         ran=lambda row: formats.show_span(duration_of(row, time.time())),
+        running=lambda row: show_duration(row, time.time()),
     )
     made.tests["match"] = lambda text, shape: re.match(shape, text) is not None
     made.globals.update(write_query=write_query, version=__version__, ended_states=ENDED)
@@ -258,6 +260,12 @@ class Site:
         if status == 200 and request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={**HEADERS, "ETag": tag})
         return HTMLResponse(text, status, headers={**HEADERS, "ETag": tag})
+
+
+def show_duration(row: JobRow, now: float) -> str:
+    """How long a job took, or takes: then it goes on."""
+    seconds = duration_of(row, now)
+    return formats.show_span(seconds) if row.state in ENDED else formats.show_running(seconds)
 
 
 def duration_of(row: JobRow, now: float) -> Optional[float]:

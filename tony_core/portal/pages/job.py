@@ -32,7 +32,7 @@ TABS = (
     ("story", "Story"),
     ("config", "Configuration"),
 )
-WAIT_S = 5  # of the page's own requests for news
+WAIT_S = 2  # of the page's own requests for news
 TASKS_SHOWN = 25  # on the overview
 MANY = 100  # tasks of a running job: its page gives the metrics of all, on their own page only
 TASKS_OF_A_PAGE = 200

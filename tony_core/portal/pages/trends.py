@@ -24,7 +24,7 @@ from tony_core.history.trends import (
     config_changes,
     find_trends,
 )
-from tony_core.portal.formats import show_number, show_span
+from tony_core.portal.formats import show_amount, show_number, show_span
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.pages.compare import read_config
 from tony_core.portal.query import BadQuery, read_moment
@@ -115,7 +115,9 @@ def trends_json(site: Site, request: Request) -> Mapping[str, Any]:
 
 def show_value(figure: str, value: Optional[float]) -> str:
     """A figure's value for people."""
-    return show_span(value) if figure.endswith("_s") else show_number(value, 3)
+    if figure.endswith("_s"):
+        return show_span(value)
+    return show_amount(value, 3) if "_hours" in figure else show_number(value, 3)
 
 
 # ------------------------------------------------------------------ what is asked, what is found
