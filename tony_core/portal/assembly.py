@@ -30,7 +30,6 @@ from tony_core.portal.tensorboard_relay import TensorBoardRelay
 from tony_core.portal.viewer import Viewer
 
 MakeEndings = Callable[[SchedulerPool, LiveJobs], Endings]
-_EVERYTHING = Viewer("", is_admin=True)
 
 
 class AllJobs:
@@ -43,15 +42,14 @@ class AllJobs:
     def page(self, query: Query, viewer: Viewer) -> JobPage:
         """One page; the first one begins with what has no history yet."""
         found = self._index.page(query, viewer)
-        fresh = self._live.unlisted(viewer, self._is_indexed, query)
+        fresh = self._live.unlisted(viewer, self._index.known, query)
         rows = (*fresh, *self._live.overlay(found.rows))
         return JobPage(rows, found.next, found.total + len(fresh))
 
     def rows(self, app_id: str, viewer: Viewer) -> Tuple[JobRow, ...]:
         """The jobs of this id."""
         known = self._live.overlay(self._index.rows(app_id, viewer))
-        fresh = self._live.unlisted(viewer, self._is_indexed)
-        return (*known, *(row for row in fresh if row.app_id == app_id))
+        return (*known, *self._live.unlisted(viewer, self._index.known, app_id=app_id))
 
     def runs(
         self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
@@ -67,9 +65,6 @@ class AllJobs:
         """What filters offer."""
         return self._index.facets(viewer)
 
-    def _is_indexed(self, app_id: str, owner: str) -> bool:
-        return any(row.owner == owner for row in self._index.rows(app_id, _EVERYTHING))
-
 
 class Portal(NamedTuple):
     """What runs behind the gate."""
@@ -81,12 +76,12 @@ class Portal(NamedTuple):
     close: Callable[[], None]
 
     def problems(self) -> List[str]:
-        """What cannot be read now, a sentence each."""
-        found = [
-            f"The history location {state.name} cannot be read: {state.problem}"
-            for state in self.scanner.states()
-            if state.problem
-        ]
+        """What cannot be read now, and what cannot be kept to, a sentence each."""
+        found: List[str] = []
+        for state in self.scanner.states():
+            if state.problem:
+                found.append(f"The history location {state.name} cannot be read: {state.problem}")
+            found += (f"The history location {state.name}: {note}" for note in state.notes)
         return [*found, *self.publisher.problems(), *self.live.problems()]
 
     def notes(self) -> List[str]:

@@ -58,6 +58,10 @@ LIVE = "scheduler:"
 """The prefix of a row's location where only a scheduler knows the job."""
 
 
+Known = Callable[[Iterable[Tuple[str, str]]], Set[Tuple[str, str]]]
+"""Of jobs, by id and owner, those that have a row in the index that any viewer may see."""
+
+
 class LiveJob(NamedTuple):
     """A job that a scheduler lists as running."""
 
@@ -129,10 +133,14 @@ class LiveJobs:
 
     # ------------------------------------------------------------------ what is known
 
-    def jobs(self) -> List[LiveJob]:
-        """All that run, the newest first."""
+    def jobs(self, app_id: str = "") -> List[LiveJob]:
+        """All that run, or those of an id, the newest first."""
         with self._lock:
-            found = [job for listing in self._listings.values() for job in listing.jobs.values()]
+            listings = [listing.jobs for listing in self._listings.values()]
+        if app_id:
+            found = [jobs[app_id] for jobs in listings if app_id in jobs]
+        else:
+            found = [job for jobs in listings for job in jobs.values()]
         return sorted(found, key=lambda job: (-job.status.submitted, job.status.app_id))
 
     def job(self, app_id: str, owner: str) -> Optional[LiveJob]:
@@ -193,26 +201,24 @@ class LiveJobs:
         return out
 
     def unlisted(
-        self, viewer: Viewer, is_indexed: Callable[[str, str], bool], query: Query = Query()
+        self, viewer: Viewer, known: Known, query: Query = Query(), app_id: str = ""
     ) -> List[JobRow]:
         """The running jobs that a viewer may see and that no history has yet, the newest first.
 
-        ``is_indexed`` an id and owner: whether the index has a row of them that any viewer may see.
+        ``known`` is asked once for all; ``app_id``: only those of this id.
         """
         if query.after or query.location or query.until is not None:
             return []
-        found = []
-        for job in self.jobs():
-            key = (job.status.app_id, job.owner)
-            if key in self._indexed:
-                continue
-            if is_indexed(*key):
-                self._indexed.add(key)  # and stays so while it runs
-                continue
+        found: Dict[Tuple[str, str], JobRow] = {}
+        for job in self.jobs(app_id):
             row = job.row()
-            if may_view(viewer, frozenset(row.readers)) and matches(row, query):
-                found.append(row)
-        return found
+            key = (row.app_id, row.owner)
+            may_be_new = key not in self._indexed and may_view(viewer, frozenset(row.readers))
+            if may_be_new and matches(row, query):
+                found[key] = row
+        indexed = known(found)
+        self._indexed.update(indexed)  # and stay so while they run
+        return [row for key, row in found.items() if key not in indexed]
 
     # ------------------------------------------------------------------ the threads
 

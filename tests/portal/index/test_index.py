@@ -258,6 +258,13 @@ def test_sums_and_facets_are_of_visible_jobs(index: Index) -> None:
     assert index.facets(ADMIN)["user"] == {"ann": 2}
 
 
+def test_which_of_many_jobs_it_has_by_id_and_owner(index: Index) -> None:
+    put(index, job(1), job(2, "bob"))
+    asked = [(app(1), "ann"), (app(2), "ann"), (app(2), "bob"), (app(3), "ann")]
+    assert index.known(asked) == {(app(1), "ann"), (app(2), "bob")}
+    assert index.known([]) == set()
+
+
 def test_runs_of_a_pipeline_and_of_a_tag(index: Index) -> None:
     put(index, job(1, pipeline="p", tags=("t",)), job(2, pipeline="p"), job(3, tags=("t",)),
         job(4, owner="bob", pipeline="p"))  # fmt: skip

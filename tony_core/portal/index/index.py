@@ -21,6 +21,7 @@ from typing import (
     NamedTuple,
     Optional,
     Sequence,
+    Set,
     Tuple,
     TypeVar,
 )
@@ -101,6 +102,18 @@ class Index:
     def rows(self, app_id: str, viewer: Viewer) -> Tuple[JobRow, ...]:
         """The jobs of this id, one for each location that has one."""
         return self._select("app_id = ?", [app_id], viewer, 100)
+
+    def known(self, jobs: Iterable[Tuple[str, str]]) -> Set[Tuple[str, str]]:
+        """Of these jobs, by id and owner, those that the index has, whoever may see them."""
+        asked = set(jobs)
+        if not asked:
+            return set()
+        with self._database.read() as reader:
+            found = reader.execute(
+                "SELECT app_id, owner FROM jobs WHERE app_id IN (SELECT value FROM json_each(?))",
+                [json.dumps([app_id for app_id, _ in asked])],
+            )
+            return asked.intersection(found)
 
     def runs(
         self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
