@@ -9,7 +9,7 @@ Standard library only, Python 3.8.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
 
 if TYPE_CHECKING:
     from typing import TypeGuard  # novm: only annotations name it
@@ -33,6 +33,17 @@ def read_object(data: Union[bytes, str]) -> Dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError(f"{type(found).__name__} instead of an object")
     return found
+
+
+def read_lines(data: bytes) -> Optional[List[Dict[str, Any]]]:
+    """An object a line, all at once, which is several times as fast; None where a line is none."""
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    try:
+        found = read_value(b"[%s]" % b",".join(lines))
+    except ValueError:
+        return None
+    is_whole = len(found) == len(lines) and all(isinstance(one, dict) for one in found)
+    return found if is_whole else None
 
 
 def is_number(value: Any, below: float = 1e300) -> TypeGuard[float]:

@@ -48,6 +48,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "SETTLE_S", 0.02)
 
 
+METRICS = {"task": {"worker:0": {"loss": [[1, 2]]}}, "latest": {"worker:0": {"loss": 2}}}
+
+
 def history(root: Path, **job: Any) -> Path:
     """A job that runs, as its master wrote it down some time ago."""
     folder = root / "history" / APP
@@ -72,7 +75,7 @@ def history(root: Path, **job: Any) -> Path:
             task("worker:1", "running", started=1001.0, container="c2", runs=[run]),
             task("worker:2", "pending"),
         ],
-        "metrics": {"worker:0": {"loss": [[1, 2]]}},
+        "metrics": METRICS,
     }
     (folder / "summary.json").write_text(json.dumps(content))
     return folder / "summary.json"
@@ -142,7 +145,7 @@ def test_it_is_written_down(tmp_path: Path, state: AppState, task_state: str) ->
     assert (kept.tasks[0]["ended"], kept.tasks[1]["ended"]) == (1002.0, 1009.0)
     assert kept.tasks[1]["duration_s"] == 8.0
     assert kept.tasks[1]["runs"][0]["state"] == task_state
-    assert kept.metrics == {"worker:0": {"loss": [[1, 2]]}}
+    assert kept.metrics == METRICS
     assert view.links == kept.job["links"]
     assert view.counts == kept.job["counts"]
     # From now on it is as any other: it is not cleared again.

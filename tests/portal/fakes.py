@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
+from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
 from tony_core.portal.app import create_app
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
@@ -15,6 +16,7 @@ from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
 from tony_core.portal.settings import HistoryLocation, Settings
 from tony_core.portal.site import TensorBoardOpener
 from tony_core.portal.viewer import Viewer, may_view
+from tony_core.view import HISTORY, JobView, read_job
 
 NASTY = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;{{7*7}}"
 ANN = Viewer("ann")
@@ -84,8 +86,13 @@ class FakeSource:
         self.entries: Tuple[ConfigEntry, ...] = ()
         self.more: Dict[str, str] = {}
 
-    def record(self, events: bool = True, metrics: bool = True) -> JobHistory:
+    def record(
+        self, events: bool = True, metrics: Wanted = True, known: Optional[JobView] = None
+    ) -> JobHistory:
         return self.held
+
+    def view(self) -> JobView:
+        return read_job(self.held.job, self.held.tasks, HISTORY, self.row.app_id)
 
     def metrics_json(self) -> Optional[bytes]:
         return None

@@ -32,6 +32,7 @@ from tony_core.files.location import join
 from tony_core.files.registry import filesystem
 from tony_core.history.access import file_mode
 from tony_core.history.layout import METRICS, SUMMARY, segment_name, segment_number
+from tony_core.history.metric_file import encode_series
 from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job, segments
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
@@ -154,7 +155,7 @@ def write_end(root: str, status: AppStatus, last: Optional[JobView] = None) -> N
             line = _encode(ended.events[-1]) + b"\n"
             files.put(join(folder, segment_name(segment)), line, mode)
         if ended.metrics:
-            files.put(join(folder, METRICS), _encode(ended.metrics), mode)
+            files.put(join(folder, METRICS), encode_series(ended.metrics), mode)
         files.put(join(folder, SUMMARY), _encode({"job": ended.job, "tasks": ended.tasks}), mode)
     except (OSError, NoHistory):
         pass  # it is shown like this all the same

@@ -13,6 +13,8 @@ from bisect import bisect_right
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.history.figures import job_figures
+from tony_core.history.lost_work import tasks_to_measure
+from tony_core.history.metric_file import Latest
 from tony_core.history.metric_points import (
     SAVED,
     STEP,
@@ -47,6 +49,7 @@ class Compared(NamedTuple):
 
     record: JobHistory
     config: Optional[Mapping[str, str]] = None  # None: it was not kept, or cannot be read
+    figures: Optional[Mapping[str, float]] = None  # where they are known: else of all metrics
 
 
 class Row(NamedTuple):
@@ -118,7 +121,10 @@ def compare(jobs: Sequence[Compared], across: str = "") -> Comparison:
         raise ValueError(f"{len(jobs)} jobs cannot be compared; expected {FEWEST} to {MOST}")
     records = [job.record for job in jobs]
     lines = [timeline(record) for record in records]
-    figures = [job_figures(record, line) for record, line in zip(records, lines)]
+    figures = [
+        job_figures(job.record, line) if job.figures is None else job.figures
+        for job, line in zip(jobs, lines)
+    ]
     sums = [line.sums() for line in lines]
     return Comparison(
         jobs=tuple(_head(record, line) for record, line in zip(records, lines)),
@@ -129,6 +135,14 @@ def compare(jobs: Sequence[Compared], across: str = "") -> Comparison:
         results=_results(records),
         metrics=_metrics(records, lines, across),
     )
+
+
+def tasks_to_compare(tasks: Sequence[Mapping[str, Any]], latest: Latest) -> Tuple[str, ...]:
+    """The tasks whose metrics :func:`compare` needs of a job whose figures are known."""
+    named = JobHistory("", tasks=tuple(tasks), metrics={"task": latest})
+    names = dict.fromkeys(name for values in latest.values() for name in values)
+    speaking = (task for name in names for task in tasks_with(named, name)[:1])
+    return tuple(dict.fromkeys((*speaking, chief_of(named), *tasks_to_measure(tasks, latest))))
 
 
 def differences(configs: Sequence[Optional[Mapping[str, str]]]) -> Tuple[Row, ...]:

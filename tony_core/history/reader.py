@@ -16,6 +16,7 @@ from functools import partial
 from typing import (
     Any,
     Callable,
+    Collection,
     Dict,
     Iterable,
     Iterator,
@@ -43,9 +44,10 @@ from tony_core.history.layout import (
     segment_number,
 )
 from tony_core.history.live_changes import Overlay
-from tony_core.history.metric_log import replay, set_latest
+from tony_core.history.metric_file import Wanted, decode_series
+from tony_core.history.metric_log import replay, replay_tasks, set_latest
 from tony_core.history.metric_series import SeriesStore
-from tony_core.jsontext import is_number, read_object
+from tony_core.jsontext import is_number, read_lines, read_object
 
 LARGEST = 128 << 20  # bytes of a file of history, and of all files with points
 TRIES = 5  # to read a summary and what has changed since, while both are replaced
@@ -100,15 +102,18 @@ def read_folder(
     app_id: str,
     events: bool = True,
     files: Optional[FileSystem] = None,
-    metrics: Optional[bool] = None,
+    metrics: Optional[Wanted] = None,
+    known: Optional[JobHistory] = None,
 ) -> JobHistory:
     """Everything known of one job, from its own history folder.
 
-    ``metrics``: whether their series are wanted; unless it says otherwise, with the events.
+    ``metrics``: whether, or of which tasks, their series are wanted; unless it says otherwise, all
+    with the events. The newest values are those of all tasks.
+    ``known`` has the job and its tasks where they have been read, of a job that has ended.
     ``files`` reads it in place of the folder's own file system, by rules of its own.
     """
     files = files or filesystem(folder)
-    summary, latest, problems = _read_state(files, folder)
+    summary, latest, problems = _read_state(files, folder) if known is None else _state_of(known)
     job = summary.get("job") or {}
     story: List[Mapping[str, Any]] = []
     series: Mapping[str, Any] = summary.get("metrics") or {}
@@ -116,9 +121,14 @@ def read_folder(
     if events:
         story, more = read_events(folder, files, grows)
         problems += more
-    if events if metrics is None else metrics:
-        found, more = _read_metrics(files, folder, latest, grows)
+    wanted = events if metrics is None else metrics
+    if wanted:
+        found, more = _read_metrics(
+            files, folder, latest, grows, wanted, summary.get("tasks") or []
+        )
         problems += more
+        if known is not None and not found:  # an older layout has them in the summary
+            series = _read_summary(files, folder)[0].get("metrics") or {}
         series = found or series
     if not summary and not story and not files.exists(folder):
         raise NoHistory(f"no history of {app_id} below {folder.rpartition('/')[0]}")
@@ -163,9 +173,9 @@ def read_events(
     files = files or filesystem(folder)
     story: List[Mapping[str, Any]] = []
 
-    def take(line: bytes) -> None:
-        event = read_object(line)
-        story.append({**event, "time": _time(event.get("time"))})
+    def add(event: Dict[str, Any]) -> None:
+        event["time"] = _time(event.get("time"))
+        story.append(event)
 
     problems: List[str] = []
     names = segments(folder, files)
@@ -175,7 +185,13 @@ def read_events(
         except OSError as error:
             problems.append(f"{name}: {error}")
             continue
-        problems += _take_lines(name, data, take, "event", grows and name == names[-1])
+        found = read_lines(data)
+        if found is not None:
+            for event in found:
+                add(event)
+            continue
+        last = grows and name == names[-1]
+        problems += _take_lines(name, data, lambda line: add(read_object(line)), "event", last)
     return story, problems
 
 
@@ -319,6 +335,12 @@ def _take_lines(
     return problems
 
 
+def _state_of(
+    known: JobHistory,
+) -> Tuple[Dict[str, Any], Mapping[str, Any], List[str]]:
+    return {"job": known.job, "tasks": list(known.tasks)}, {}, list(known.problems)
+
+
 def _read_state(
     files: FileSystem, folder: str
 ) -> Tuple[Dict[str, Any], Mapping[str, Any], List[str]]:
@@ -346,25 +368,47 @@ def _read_state(
 
 
 def _read_metrics(
-    files: FileSystem, folder: str, latest: Mapping[str, Any], grows: bool
+    files: FileSystem,
+    folder: str,
+    latest: Mapping[str, Any],
+    grows: bool,
+    wanted: Wanted,
+    tasks: List[Mapping[str, Any]],
 ) -> Tuple[Mapping[str, Any], List[str]]:
     """The metric series, and what could not be read; empty where the layout has them elsewhere."""
     for again in (True, False):
         problems: List[str] = []
         try:
-            return read_object(_get(files, join(folder, METRICS))), []
+            return decode_series(_get(files, join(folder, METRICS)), wanted)
         except (FileNotFoundError, NotADirectoryError):
             pass
-        except (OSError, ValueError) as error:
+        except OSError as error:
             problems.append(f"{METRICS}: {error}")
+        newest = _newest(tasks) if callable(wanted) else {}
+        chosen = wanted(newest) if callable(wanted) else None
         try:
-            store = _read_points(files, folder, latest, problems, grows)
+            store = _read_points(files, folder, latest, problems, grows, tasks=chosen)
         except FileNotFoundError as error:
             if again:
                 continue  # just now replaced by the series of the end
             return {}, [*problems, str(error)]
         break
-    return store.to_json() if store.count else {}, problems
+    if not store.count:
+        return {}, problems
+    found = store.to_json()
+    return {**found, "latest": {**newest, **found["latest"]}}, problems
+
+
+def _newest(tasks: List[Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
+    """The newest values of a running job's metrics, as the summary has them."""
+    return {
+        str(task.get("task")): {
+            name: value
+            for kind in ("measures", "reported")
+            for name, value in (task.get(kind) if isinstance(task.get(kind), dict) else {}).items()  # type: ignore[union-attr]
+        }
+        for task in tasks
+    }
 
 
 def _read_points(
@@ -374,8 +418,10 @@ def _read_points(
     problems: List[str],
     grows: bool,
     strict: bool = False,
+    tasks: Optional[Collection[str]] = None,
 ) -> SeriesStore:
-    """The series by their points. Raises FileNotFoundError; ``strict``: any OSError."""
+    """The series by their points, of all tasks or of these. Raises FileNotFoundError; ``strict``:
+    any OSError."""
     store = SeriesStore()
     left = LARGEST
     names = segments(folder, files, POINTS)
@@ -391,9 +437,13 @@ def _read_points(
         if left < 0:
             problems.append(f"{name}: the points are larger than {LARGEST >> 20} MB together")
             break
+        if tasks is not None:
+            replay_tasks(store, data, tasks)
+            continue
         last = grows and name == names[-1]
         problems += _take_lines(name, data, partial(replay, store), "line of points", last)
-    set_latest(store, latest)
+    known = latest if tasks is None else {task: latest[task] for task in tasks if task in latest}
+    set_latest(store, known)
     return store
 
 

@@ -35,6 +35,10 @@ def routes(site: Site) -> List[Route]:
             data = source.metrics_json()
             return json_bytes(data or site.cache.get(row, "metrics", make, len))
 
+    def tasks(request: Request) -> Response:
+        job = open_job(site, request)
+        return json_bytes(site.cache.get(job.row, "tasks", lambda: encode(tasks_json(job)), len))
+
     def course(request: Request) -> Response:
         return json_answer(course_of(site, request, open_job(site, request)).timeline)
 
@@ -51,7 +55,7 @@ def routes(site: Site) -> List[Route]:
 
     return [
         Route("/jobs/{app_id}/api/job", with_job(job_json)),
-        Route("/jobs/{app_id}/api/tasks", with_job(tasks_json)),
+        Route("/jobs/{app_id}/api/tasks", tasks),
         Route("/jobs/{app_id}/api/metrics", metrics),
         Route("/jobs/{app_id}/api/timeline", course),
         Route("/jobs/{app_id}/api/events", events),

@@ -20,6 +20,7 @@ from tony_core.files.local import stat_of, user_name
 from tony_core.files.location import is_app_id, join, local_path, masked
 from tony_core.files.port import FileSystem, ReadOnlyFileSystem, Stat, limited_wait, wait_limit
 from tony_core.history.layout import CONFIG, METRICS, POINTS, is_history_file, segment_number
+from tony_core.history.metric_file import Wanted, page_json
 from tony_core.history.reader import LARGEST, JobHistory, NoHistory, read_folder
 
 MOST_FILES = 10_000
@@ -75,10 +76,17 @@ class JobFolder(ABC):
         """The newest state of its files."""
 
     @abstractmethod
-    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
+    def record(
+        self,
+        events: bool = True,
+        metrics: Optional[Wanted] = None,
+        known: Optional[JobHistory] = None,
+    ) -> JobHistory:
         """Everything known of the job; what cannot be read is in its ``problems``.
 
-        ``metrics``: whether their series are wanted; unless it says otherwise, with the events.
+        ``metrics``: whether, or of which tasks, their series are wanted; unless it says otherwise,
+        all with the events. ``known`` has the job and its tasks where they have been read, of a job
+        that has ended.
         """
 
     @abstractmethod
@@ -111,16 +119,20 @@ class TonyFolder(JobFolder):
     def fingerprint(self) -> Fingerprint:
         return fingerprint_of(self._files.list(self.location))
 
-    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
-        return read_folder(self.location, self.app_id, events, self._files, metrics)
+    def record(
+        self,
+        events: bool = True,
+        metrics: Optional[Wanted] = None,
+        known: Optional[JobHistory] = None,
+    ) -> JobHistory:
+        return read_folder(self.location, self.app_id, events, self._files, metrics, known)
 
     def config(self) -> Optional[bytes]:
         return self._get(CONFIG)
 
     def metrics_json(self) -> Optional[bytes]:
         data = self._get(METRICS)
-        is_whole = data is not None and data[:1] == b"{" and data.rstrip()[-1:] == b"}"
-        return data if is_whole else None
+        return page_json(data) if data else None
 
     def _get(self, name: str) -> Optional[bytes]:
         try:

@@ -30,6 +30,7 @@ from tony_core.client.page import JobPage
 from tony_core.hadoop.web import WebAccess
 from tony_core.history.configuration import parse_config
 from tony_core.history.layout import event_number
+from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
@@ -50,7 +51,12 @@ class HistoryFolder(Protocol):
 
     owner: str
 
-    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
+    def record(
+        self,
+        events: bool = True,
+        metrics: Optional[Wanted] = None,
+        known: Optional[JobHistory] = None,
+    ) -> JobHistory:
         """Everything known of the job."""
 
     def config(self) -> Optional[bytes]:
@@ -85,11 +91,13 @@ class Sources:
         """Close what is open to jobs' pages."""
         self._pages.close()
 
-    def history(self, row: JobRow, events: bool, metrics: bool) -> JobHistory:
+    def history(
+        self, row: JobRow, events: bool, metrics: Wanted, known: Optional[JobHistory] = None
+    ) -> JobHistory:
         """What the files say; where they cannot be read, why."""
         try:
             with self._folder(row) as folder:
-                return folder.record(events, metrics)
+                return folder.record(events, metrics, known)
         except (LookupError, OSError) as error:
             return JobHistory(row.app_id, problems=(_reason(error),))
 
@@ -148,19 +156,36 @@ class PortalJob:
         self._job = job
         self.is_running = job is not None  # as its scheduler lists it
         self._record: Optional[JobHistory] = None
+        self._view: Optional[JobView] = None
+        self._read_tasks: Optional[Tuple[Mapping[str, Any], ...]] = None
 
     # ------------------------------------------------------------------ what is known
 
-    def record(self, events: bool = True, metrics: bool = True) -> JobHistory:
+    def record(
+        self, events: bool = True, metrics: Wanted = True, known: Optional[JobView] = None
+    ) -> JobHistory:
         """The newest that is known: job, tasks, metrics, story, problems."""
-        self._record = self._read(events, metrics)
+        if known is not None and not self.is_running and self.row.finished:
+            tasks = tuple(task.to_json() for task in known.tasks)
+            state = JobHistory(self.row.app_id, known.to_page_json(), tasks)
+            return self._sources.history(self.row, events, metrics, state)
+        record, source = self._read(events, metrics)
+        self._view = _view_of(record, self.row, self._status(), source)
+        self._record = _shown(record, self._view)
         return self._record
 
-    def _read(self, events: bool, metrics: bool) -> JobHistory:
+    def view(self) -> JobView:
+        """The job as the newest record has it."""
+        self._known()
+        assert self._view is not None
+        return self._view
+
+    def _read(self, events: bool, metrics: Wanted) -> Tuple[JobHistory, str]:
+        """The newest as page or files have it, and which of them."""
         page_problem = ""
         if self._job is not None and self._job.status.page_url:
             try:
-                return self._of_page(self._job, metrics)
+                return self._of_page(self._job, bool(metrics)), PAGE
             except PageError as error:
                 page_problem = f"the job's page does not answer, this is its history: {error}"
         record = self._sources.history(self.row, events, metrics)
@@ -170,7 +195,7 @@ class PortalJob:
         problems = list(record.problems)
         if page_problem:
             problems.insert(0, page_problem)
-        return _shown(record, self.row, status, HISTORY)._replace(problems=tuple(problems))
+        return record._replace(problems=tuple(problems)), HISTORY
 
     def metrics_json(self) -> Optional[bytes]:
         """The metrics of a job that has ended as its file has them."""
@@ -183,7 +208,7 @@ class PortalJob:
         """
         end = time.monotonic() + (min(wait_s, LONGEST_WAIT_S) if self.is_running else 0.0)
         while True:
-            found = self.record(metrics=False).events
+            found = self._read(True, False)[0].events
             fresh = [event for event in found if event_number(event) > since]
             left = end - time.monotonic()
             if fresh or left <= 0:
@@ -241,7 +266,9 @@ class PortalJob:
         """The containers that ran a task, the newest last; at least one."""
         if task == MASTER:
             return (LogRef(""),)
-        for entry in self._known().tasks:
+        if self._record is None and self._read_tasks is None:
+            self._read_tasks = self._read(False, False)[0].tasks  # one of them is looked for
+        for entry in self._read_tasks or self._known().tasks:
             if entry.get("task") == task:
                 refs = read_task(entry).log_refs()
                 if not refs:
@@ -261,8 +288,7 @@ class PortalJob:
                 found = page.metrics()
             except PageError as error:
                 problems = (f"the job's page does not give its metrics: {error}",)
-        record = JobHistory(self.row.app_id, read.job, read.tasks, found, read.events, problems)
-        return _shown(record, self.row, job.status, PAGE)
+        return JobHistory(self.row.app_id, read.job, read.tasks, found, read.events, problems)
 
     def _known(self) -> JobHistory:
         if self._record is None:
@@ -275,8 +301,14 @@ class PortalJob:
         return self._sources.live.ended_status(self.row.app_id, self.row.owner)
 
 
-def _shown(record: JobHistory, row: JobRow, status: Optional[AppStatus], source: str) -> JobHistory:
-    """The record in the shapes of :mod:`tony_core.view`, whatever was in it.
+def _shown(record: JobHistory, view: JobView) -> JobHistory:
+    """The record in the shapes of :mod:`tony_core.view`, whatever was in it."""
+    tasks = tuple(task.to_json() for task in view.tasks)
+    return record._replace(app_id=view.app_id, job=view.to_page_json(), tasks=tasks)
+
+
+def _view_of(record: JobHistory, row: JobRow, status: Optional[AppStatus], source: str) -> JobView:
+    """The job of a record.
 
     Id and owner are those of the row: what a page or a file says of them is text.
     """
@@ -291,12 +323,7 @@ def _shown(record: JobHistory, row: JobRow, status: Optional[AppStatus], source:
         "app_id": row.app_id,
         "user": row.owner,
     }
-    view: JobView = from_page(known, record.tasks, status, source, row.app_id)
-    return record._replace(
-        app_id=row.app_id,
-        job=view.to_page_json(),
-        tasks=tuple(task.to_json() for task in view.tasks),
-    )
+    return from_page(known, record.tasks, status, source, row.app_id)
 
 
 def is_web(url: str) -> bool:

@@ -22,6 +22,7 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 from tony_core.files.location import base_name, is_app_id, is_remote, join, local_path, scheme_of
 from tony_core.files.port import FileSystem, Stat, UnsupportedLocation
 from tony_core.files.registry import filesystem
+from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory, NoHistory
 from tony_core.portal.job_folders import (
     Fingerprint,
@@ -59,7 +60,12 @@ class JvmFolder(JobFolder):
         name = newest(self._names(listed)[0], self.app_id)
         return fingerprint_of(listed)._replace(is_history=name is not None)
 
-    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
+    def record(
+        self,
+        events: bool = True,
+        metrics: Optional[Wanted] = None,
+        known: Optional[JobHistory] = None,
+    ) -> JobHistory:
         names, others = self._names(self._files.list(self.location))
         name = newest(names, self.app_id)
         if name is None:
