@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from typing import Any, Optional
 
 from markupsafe import Markup, escape
+
+from tony_core.jsontext import is_number
 
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -91,4 +92,4 @@ def mark_words(text: str, words: str) -> Markup:
 
 
 def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    return is_number(value)

@@ -7,7 +7,6 @@ each page allows no other, and a text of a job that got through the escaping wou
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from pathlib import Path
@@ -29,6 +28,7 @@ import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from tony_core.jsontext import write_value
 from tony_core.portal import formats
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import JobSource
@@ -254,10 +254,13 @@ class Site:
             several_locations=len(self.settings.locations) > 1,
             **values,
         )
-        tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:24]}"'
+        data = text.encode(
+            "utf-8", "replace"
+        )  # a name out of a path may hold half a surrogate pair
+        tag = f'"{hashlib.sha256(data).hexdigest()[:24]}"'
         if status == 200 and request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={**HEADERS, "ETag": tag})
-        return HTMLResponse(text, status, headers={**HEADERS, "ETag": tag})
+        return HTMLResponse(data, status, headers={**HEADERS, "ETag": tag})
 
 
 def duration_of(row: JobRow, now: float) -> Optional[float]:
@@ -272,7 +275,7 @@ def duration_of(row: JobRow, now: float) -> Optional[float]:
 
 def encode(data: Any) -> bytes:
     """Data as JSON."""
-    return json.dumps(data, separators=(",", ":"), default=str).encode()
+    return write_value(data).encode()
 
 
 def json_answer(data: Any, status: int = 200) -> Response:
