@@ -1,7 +1,7 @@
 """JSON out of a file that may be damaged: any damage is one ValueError.
 
-What is read can be written again, as JSON and as UTF-8: numbers that are not finite or huge are read
-as none, and half a surrogate pair as the replacement character.
+What is read can be written again, as JSON and as UTF-8: numbers that are not finite, or huge, are
+read as none, and half a surrogate pair as the replacement character.
 What :func:`is_number` accepts can be counted with: JSON's true is a number to Python.
 
 Standard library only, Python 3.8.
@@ -68,7 +68,7 @@ def may_be_odd(data: bytes) -> bool:
 
 
 def write_value(data: Any, indent: Optional[int] = None) -> str:
-    """The value as JSON, which any program reads: numbers that are not finite are written as null."""
+    """The value as JSON that any program reads: a number that is not finite is null there."""
     separators = (",", ":") if indent is None else None
     try:
         return json.dumps(data, indent=indent, separators=separators, default=str, allow_nan=False)
