@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 from tony_core.jsontext import is_number
 
+MOST_MARKS = 2000  # of one text
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -83,12 +84,13 @@ def name_link(name: str) -> str:
 
 
 def mark_words(text: str, words: str) -> Markup:
-    """A text with the places marked where ``words`` stand in it."""
-    parts = re.split(f"({re.escape(words)})", text, flags=re.IGNORECASE) if words else [text]
-    return Markup().join(
-        Markup("<mark>{}</mark>").format(part) if number % 2 else escape(part)
-        for number, part in enumerate(parts)
-    )
+    """A text with the places marked where ``words`` stand in it, the first :data:`MOST_MARKS`."""
+    if not words:
+        return escape(text)
+    parts = re.split(f"({re.escape(words)})", text, maxsplit=MOST_MARKS, flags=re.IGNORECASE)
+    parts = [str(escape(part)) for part in parts]
+    parts[1::2] = [f"<mark>{part}</mark>" for part in parts[1::2]]
+    return Markup("".join(parts))  # noqa: S704 - each part is escaped
 
 
 def _is_finite(value: Any) -> bool:
