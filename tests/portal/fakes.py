@@ -54,7 +54,12 @@ class FakeIndex:
         return [row for row in readable if row.app_id == app_id]
 
     def runs(
-        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+        self,
+        viewer: Viewer,
+        pipeline: str = "",
+        tag: str = "",
+        since: float = 0.0,
+        owner: str = "",
     ) -> Sequence[JobRow]:
         found = [
             row
@@ -63,6 +68,7 @@ class FakeIndex:
             and pipeline in ("", row.pipeline)
             and (not tag or tag in row.tags)
             and row.submitted >= since
+            and owner in ("", row.owner)
         ]
         return sorted(found, key=lambda row: row.submitted)
 

@@ -79,9 +79,14 @@ class JobIndex(Protocol):
         """The jobs of an id."""
 
     def runs(
-        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+        self,
+        viewer: Viewer,
+        pipeline: str = "",
+        tag: str = "",
+        since: float = 0.0,
+        owner: str = "",
     ) -> Sequence[JobRow]:
-        """The newest jobs of a pipeline or tag, the oldest of them first."""
+        """The newest jobs of a pipeline or tag (and owner), the oldest of them first."""
 
     def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
         """The sums of figures by ``user``, ``queue``..."""
