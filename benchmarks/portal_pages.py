@@ -3,7 +3,7 @@
     python benchmarks/portal_pages.py --histories FOLDER [FOLDER...] [--index FOLDER] [--runs 30]
 
 Runs ``tony portal`` over generated histories (benchmarks/generated_history.py). A *first look* is
-the first request for a URL of a job that nobody has looked at: each kind of page is asked of jobs
+the first request for a URL of a job not looked at before: each kind of page is asked of jobs
 of its own, of 50 small ones and of two with many tasks (in turn, where there are few). Then the
 same URLs are asked again. The time is the client's, on this machine. The index is made first,
 unless ``--index`` has it.

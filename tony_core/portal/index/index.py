@@ -133,9 +133,9 @@ class Index:
         condition, args = queries.where(queries.filters_of(query, viewer, self._is_public))
         sums = ", ".join(f"sum({name})" for name in FIGURES)
         sql = (
-            # To go through an index costs more than to sort: every row of the time is read.
-            f"SELECT {USAGE_BY[by]}, state, count(*), max(submitted), {sums} FROM jobs NOT INDEXED"
-            f" WHERE {condition} GROUP BY 1, 2"
+            f"SELECT {USAGE_BY[by]}, state, count(*), max(submitted), {sums} FROM jobs"
+            # In the table's own order: by an index's order each row would be looked for.
+            f" NOT INDEXED WHERE {condition} GROUP BY 1, 2"
         )
 
         def ask() -> List[Usage]:

@@ -34,6 +34,7 @@ TABS = (
 )
 WAIT_S = 5  # of the page's own requests for news
 TASKS_SHOWN = 25  # on the overview
+MANY = 100  # tasks of a running job: its page gives the metrics of all, on their own page only
 TASKS_OF_A_PAGE = 200
 CHARTS_SHOWN = 4  # on the overview
 CHARTS_OF_A_PAGE = 60
@@ -124,7 +125,8 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
             lost = tasks_to_measure(tasks, latest) if job.view.session > 0 else ()
             return (*tasks_to_draw(tasks, _reported(latest)), *lost)
 
-        record = job.source.record(True, choose, job.view)
+        are_costly = job.source.is_running and len(tasks) > MANY and job.view.session <= 0
+        record = job.source.record(True, False if are_costly else choose, job.view)
         url = site.job_url(request, job.row, "api/metrics")
         own = {kind: _reported(record.metrics.get(kind)) for kind in ("task", "latest")}
         line = timeline(record, time.time() if job.source.is_running else None)
