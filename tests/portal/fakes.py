@@ -54,7 +54,12 @@ class FakeIndex:
         return [row for row in readable if row.app_id == app_id]
 
     def runs(
-        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+        self,
+        viewer: Viewer,
+        pipeline: str = "",
+        tag: str = "",
+        since: float = 0.0,
+        owner: str = "",
     ) -> Sequence[JobRow]:
         found = [
             row
@@ -63,6 +68,7 @@ class FakeIndex:
             and pipeline in ("", row.pipeline)
             and (not tag or tag in row.tags)
             and row.submitted >= since
+            and owner in ("", row.owner)
         ]
         return sorted(found, key=lambda row: row.submitted)
 
@@ -136,15 +142,15 @@ class FakeEndings:
 
 
 class _Login:
-    """Every request is of one viewer."""
+    """Every request is of the portal's viewer."""
 
-    def __init__(self, app: Any, viewer: Optional[Viewer]) -> None:
+    def __init__(self, app: Any, portal: FakePortal) -> None:
         self._app = app
-        self._viewer = viewer
+        self._portal = portal
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            scope.setdefault("state", {}).update(viewer=self._viewer, csrf="the-token")
+            scope.setdefault("state", {}).update(viewer=self._portal.viewer, csrf="the-token")
         await self._app(scope, receive, send)
 
 
@@ -161,6 +167,7 @@ class FakePortal:
         self.sources = {(each.row.location, each.row.app_id): each for each in sources}
         self.index = FakeIndex(*(each.row for each in sources))
         self.endings = FakeEndings()
+        self.viewer = viewer
         self.log: List[str] = []
         settings = Settings(tuple(HistoryLocation(name, f"/{name}") for name in locations))
         self.app: Starlette = create_app(
@@ -169,7 +176,7 @@ class FakePortal:
             lambda row, viewer: self.sources[row.location, row.app_id],
             endings=self.endings,
             tensorboards=tensorboards,
-            middleware=[Middleware(_Login, viewer=viewer)],
+            middleware=[Middleware(_Login, portal=self)],
             log=self.log.append,
         )
 

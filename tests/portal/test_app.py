@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from html.parser import HTMLParser
 from typing import Any, Dict, List
 
@@ -343,3 +344,35 @@ def test_usage() -> None:
         assert client.get("/users?sort=x").status_code == 400
         assert client.get("/api/usage?by=queue&since=7d").json()["usage"][0]["key"] == "ann"
         assert client.get("/api/usage?by=x").status_code == 400
+
+
+def test_a_history_that_could_not_be_read_is_read_again() -> None:
+    source = a_source(problems=("summary.json: Permission denied",))
+    whole = a_source().held
+    with FakePortal(source).client() as client:
+        assert "Permission denied" in client.get(JOB).text
+        assert "Permission denied" in client.get(f"{JOB}api/job").text
+        source.held = whole
+        time.sleep(1)
+        for path in ("", "story", "api/job"):
+            assert "Permission denied" not in client.get(JOB + path).text, path
+
+
+def test_what_one_viewer_is_told_of_a_running_job_is_not_told_to_another() -> None:
+    row = a_row(state="RUNNING", readers=("user:ann", "user:bob"))
+    portal = FakePortal(a_source(row, True))
+    for name in ("ann", "bob"):
+        portal.viewer = Viewer(name)
+        text = f"as {name}"
+        told = a_source(row, True, job={"diagnostics": text}, events=(an_event(1, text),))
+        read = told.record
+
+        def slowly(*asked: Any, read: Any = read, **more: Any) -> Any:
+            time.sleep(0.2)
+            return read(*asked, **more)
+
+        told.record = slowly  # type: ignore[method-assign]
+        portal.sources["here", row.app_id] = told
+        with portal.client() as client:
+            for path in ("", "story", "api/job"):
+                assert text in client.get(JOB + path).text, (name, path)

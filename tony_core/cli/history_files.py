@@ -14,6 +14,7 @@ from tony_core.files.location import is_remote, join, local_path, masked
 from tony_core.files.registry import filesystem
 from tony_core.history.configuration import parse_config
 from tony_core.history.reader import JobHistory
+from tony_core.jsontext import write_value
 from tony_core.view import JobView
 
 FORMATS = ("html", "json", "jhist")
@@ -65,7 +66,7 @@ def export(
     if target == "-":
         raw(data)
         return 0
-    _write(target, data.encode())
+    _write(target, data.encode("utf-8", "replace"))
     note(f"written: {masked(target)}")
     return 0
 
@@ -103,9 +104,7 @@ def document(record: JobHistory, view: JobView, config: Optional[bytes]) -> Dict
 
 def encode_document(record: JobHistory, view: JobView, config: Optional[bytes]) -> str:
     """The :func:`document` as JSON."""
-    import json
-
-    return json.dumps(document(record, view, config), indent=2, default=str) + "\n"
+    return write_value(document(record, view, config), indent=2) + "\n"
 
 
 def read_entries(

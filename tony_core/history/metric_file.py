@@ -9,11 +9,10 @@ Lines are read with suspicion: in a place that users share, a file holds what it
 
 from __future__ import annotations
 
-import json
 from typing import Any, Callable, Collection, Dict, Iterator, List, Mapping, Tuple, Union
 
 from tony_core.history.layout import METRICS
-from tony_core.jsontext import read_object
+from tony_core.jsontext import may_be_odd, read_object, write_value
 
 Latest = Mapping[str, Mapping[str, Any]]  # by task, of each of its metrics the newest value
 Choose = Callable[[Latest], Collection[str]]
@@ -73,7 +72,12 @@ def decode_series(data: bytes, wanted: Wanted = True) -> Tuple[Dict[str, Any], L
 
 
 def page_json(data: bytes) -> bytes:
-    """The bytes that ``/api/metrics`` answers, of the file's; a line cut short is left out."""
+    """The bytes that ``/api/metrics`` answers, of the file's; a line cut short is left out.
+
+    Where the file may hold what has to be read first, it is.
+    """
+    if may_be_odd(data):
+        return _encode(decode_series(data)[0])
     tasks: List[bytes] = []
     newest: List[bytes] = []
     for task, latest, points in _parts(data):
@@ -95,7 +99,7 @@ def _problem(number: int) -> str:
 
 
 def _encode(data: Any) -> bytes:
-    return json.dumps(data, separators=(",", ":"), default=str).encode()
+    return write_value(data).encode()
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -52,10 +52,15 @@ class AllJobs:
         return (*known, *self._live.unlisted(viewer, self._index.known, app_id=app_id))
 
     def runs(
-        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+        self,
+        viewer: Viewer,
+        pipeline: str = "",
+        tag: str = "",
+        since: float = 0.0,
+        owner: str = "",
     ) -> Tuple[JobRow, ...]:
         """The newest jobs of a pipeline or tag, the oldest of them first."""
-        return self._index.runs(viewer, pipeline, tag, since)
+        return self._index.runs(viewer, pipeline, tag, since, owner)
 
     def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
         """Sums of figures."""

@@ -116,10 +116,20 @@ class Index:
             return asked.intersection(found)
 
     def runs(
-        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+        self,
+        viewer: Viewer,
+        pipeline: str = "",
+        tag: str = "",
+        since: float = 0.0,
+        owner: str = "",
     ) -> Tuple[JobRow, ...]:
-        """The newest jobs of a pipeline or tag since a time, the oldest of them first."""
+        """The newest jobs of a pipeline or tag since a time, the oldest of them first.
+
+        ``owner``: those of this user only.
+        """
         condition, args = "submitted >= ?", [since]  # type: Tuple[str, List[Any]]
+        if owner:
+            condition, args = f"{condition} AND owner = ?", [*args, owner]
         if pipeline:
             condition, args = f"{condition} AND pipeline = ?", [*args, pipeline]
         if tag:

@@ -110,7 +110,14 @@ def open_job(site: Site, request: Request) -> OpenJob:
         return view, links, record.problems, bool(record.job)
 
     with reading():
-        found = site.cache.get(row, "job", make, lambda made: 4000 * (2 + len(made[0].tasks)))
+        found = site.cache.get(
+            row,
+            "job",
+            make,
+            lambda made: 4000 * (2 + len(made[0].tasks)),
+            site.viewer(request).name,
+            lambda made: not made[2],
+        )
     return OpenJob(row, source, *found)
 
 
@@ -142,7 +149,14 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
         return 300 * (len(made.story) + 8 * len(made.timeline["bars"])) + len(made.own_charts)
 
     with reading():
-        return site.cache.get(job.row, "course", make, size_of)
+        return site.cache.get(
+            job.row,
+            "course",
+            make,
+            size_of,
+            site.viewer(request).name,
+            lambda made: not made.problems,
+        )
 
 
 @contextlib.contextmanager
@@ -216,15 +230,18 @@ def show_tasks(site: Site, request: Request) -> Response:
 def show_metrics(site: Site, request: Request) -> Response:
     """Every metric."""
     job = open_job(site, request)
+    viewer = site.viewer(request).name
+    problems: List[str] = []
 
     def make() -> str:
         tasks = [{"task": task.task} for task in job.view.tasks]
         record = job.source.record(False, lambda latest: tasks_to_draw(tasks, latest), job.view)
+        problems.extend(record.problems)
         url = site.job_url(request, job.row, "api/metrics")
         return draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url)
 
     with reading():
-        charts = site.cache.get(job.row, "charts", make, len)
+        charts = site.cache.get(job.row, "charts", make, len, viewer, lambda made: not problems)
     shown = Markup(charts)  # noqa: S704 - draw_charts escapes
     return _render(site, request, job, "job_metrics.html", "metrics", charts=shown)
 
