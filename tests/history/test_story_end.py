@@ -56,6 +56,6 @@ def test_list_page_and_time_line_agree(tmp_path: Path, summary: str | None) -> N
         ),
     ],
 )  # fmt: skip
-def test_what_the_last_line_says(line: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def test_the_last_line_has_the_end(line: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     assert end_of_story([line]) == expected
     assert end_of_story([]) == {}

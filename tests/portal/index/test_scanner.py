@@ -503,7 +503,7 @@ def test_a_reported_end_reaches_the_processes_that_read_large_histories(
     scan.close()
 
 
-def test_figures_of_a_running_job_go_on_while_its_story_says_nothing(
+def test_figures_of_a_running_job_go_on_without_new_lines_of_its_story(
     index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_dead_job(root, 1, time.time())
