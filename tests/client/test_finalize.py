@@ -328,7 +328,7 @@ def test_history_shows_an_end_before_it_is_written(
 
 
 @needs_root
-def test_in_a_shared_place_a_file_does_not_say_whose_the_job_is(tmp_path: Path) -> None:
+def test_in_a_shared_place_the_folders_owner_is_the_jobs_user(tmp_path: Path) -> None:
     """Of a list, one job, a look by the scheduler's status, and one that it has forgotten."""
     summary = history(tmp_path / "shared", user="victim", app_id="another")
     os.chown(summary.parent, UID, UID)

@@ -169,7 +169,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_list_says_nothing_twice(page: str) -> None:
+def test_no_list_repeats_a_sentence(page: str) -> None:
     """As after two branches that changed the same list."""
     for items in lists(page):
         items = [item for item in items if not item.startswith("**")]  # a subject, not a sentence

@@ -89,6 +89,7 @@ class FakeSource:
         self.held = record
         self.is_running = running
         self.logs: Dict[Tuple[str, str], bytes] = {}
+        self.begins: Mapping[int, int] = {}
         self.entries: Tuple[ConfigEntry, ...] = ()
         self.more: Dict[str, str] = {}
 
@@ -112,6 +113,9 @@ class FakeSource:
 
     def streams(self, task: str) -> Tuple[Tuple[str, str], ...]:
         return tuple(("c1", name) for its_task, name in self.logs if its_task == task)
+
+    def sessions(self, task: str, name: str, container: str) -> Mapping[int, int]:
+        return self.begins
 
     def log(self, task: str, name: str, container: str, offset: int, limit: int) -> LogChunk:
         data = self.logs.get((task, name))

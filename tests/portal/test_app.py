@@ -206,6 +206,28 @@ def test_a_failed_job_shows_its_cause_before_all_else() -> None:
         assert f"{JOB}log/worker%3A1/stderr" in Page(text).links or "log/worker:1/stderr" in text
 
 
+def test_a_runs_link_opens_its_log_where_its_session_begins() -> None:
+    """The embedded scheduler's sessions share a container: its log holds all of them."""
+    runs = [
+        {"session": session, "container": "c-0", "state": "failed", "offsets": {"stdout": at}}
+        for session, at in ((0, 0), (1, 12))
+    ]
+    source = a_source(tasks=(a_task("worker:0", session=1, runs=runs),))
+    source.logs["worker:0", "stdout"] = b"first lines\nsecond lines\n"
+    source.begins = {0: 0, 1: 12}
+    with FakePortal(source).client() as client:
+        links = Page(client.get(JOB + "tasks").text).links
+        (link,) = (one for one in links if "session=0" in one and "stdout" in one)
+        assert "container=c-0" in link
+        text = client.get(link).text
+        assert text.index("session 0 begins") < text.index("first lines")
+        assert text.index("session 1 begins") < text.index("second lines")
+        last = client.get(link.replace("session=0", "session=1")).text
+        assert "first lines" not in last and "session 1 begins" in last
+        assert "has not written" in client.get(link.replace("session=0", "session=7")).text
+        assert "session 1 begins" in client.get(JOB + "log/worker:0/stdout").text, "the end, too"
+
+
 def test_the_api_is_the_masters() -> None:
     with FakePortal(a_source(running=True)).client() as client:
         job = client.get(JOB + "api/job").json()

@@ -116,7 +116,7 @@ def test_files_and_folders_that_are_too_large(
             opened.fingerprint()
 
 
-def test_a_history_without_its_summary_says_so(tmp_path: Path) -> None:
+def test_a_summary_that_is_missing_is_named(tmp_path: Path) -> None:
     folder = write_job(tmp_path, app(1), events=[{"n": 1, "kind": "note"}])
     (folder / "summary.json").unlink()
     for events in (True, False):

@@ -298,3 +298,18 @@ class TestLogs:
         with pytest.raises(LogProblem, match="no scheduler is named in the portal's settings"):
             portal.sources.open(ROW, ANN).log("worker:0", "stdout", "", 0, 100)
         portal.close()
+
+    def test_where_each_session_begins_in_a_log(self, portal: Portal) -> None:
+        """Sessions of the embedded scheduler share a container, and so a log."""
+        runs = [
+            {"session": 0, "container": "c1", "offsets": {"stdout": 0, "stderr": 0}},
+            {"session": 1, "container": "c1", "offsets": {"stdout": 40, "stderr": 9}},
+            {"session": 2, "container": "c1", "offsets": {}},
+        ]
+        found = task(container="c1", session=2, runs=runs)
+        portal.folders[APP] = Folder(HISTORY._replace(tasks=(found,)))
+        job = portal.sources.open(ROW._replace(state="FAILED"), ANN)
+        assert job.sessions("worker:0", "stdout", "c1") == {0: 0, 1: 40}
+        assert job.sessions("worker:0", "stderr", "") == {0: 0, 1: 9}
+        assert job.sessions("worker:0", "other.log", "c1") == {}, "not known"
+        assert job.sessions("am", "stderr", "") == {}

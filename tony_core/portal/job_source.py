@@ -64,6 +64,12 @@ class JobSource(Protocol):
     def streams(self, task: str) -> Tuple[Tuple[str, str], ...]:
         """Of each of a task's logs its container and name."""
 
+    def sessions(self, task: str, name: str, container: str) -> Mapping[int, int]:
+        """Of each session that wrote to a log the byte at which it begins; empty: not known.
+
+        Raises LogProblem.
+        """
+
     def log(self, task: str, name: str, container: str, offset: int, limit: int) -> LogChunk:
         """A part of a log; a negative ``offset`` counts from its end. Raises LogProblem."""
 

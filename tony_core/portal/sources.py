@@ -41,7 +41,7 @@ from tony_core.portal.schedulers import SchedulerPool
 from tony_core.portal.task_logs import TaskLogs
 from tony_core.portal.viewer import Viewer
 from tony_core.schedulers.port import AppStatus, LogRef, Scheduler, SchedulerError
-from tony_core.view import HISTORY, MASTER, PAGE, JobView, read_task
+from tony_core.view import HISTORY, MASTER, PAGE, JobView, TaskView, read_task
 
 EVENT_POLL_S = 1.0
 LONGEST_WAIT_S = 10.0
@@ -247,6 +247,17 @@ class PortalJob:
         """Of each of a task's logs its container and name; the newest container first."""
         return self._logs().streams(self._refs(task))
 
+    def sessions(self, task: str, name: str, container: str) -> Mapping[int, int]:
+        """Of each session that wrote to a log the byte at which it begins; empty: not known."""
+        if task == MASTER:
+            return {}
+        found = self._task(task)
+        where = container or self._refs(task)[-1].container_id
+        if not any(name in run.offsets for run in found.runs if run.container == where):
+            return {}
+        parts = {one: found.part_of(where, name, one) for one in found.sessions_in(where)}
+        return {one: part.begin for one, part in parts.items() if part is not None}
+
     def log(self, task: str, name: str, container: str, offset: int, limit: int) -> LogChunk:
         """A part of a log; a negative ``offset`` counts from its end. Raises LogProblem."""
         refs = self._refs(task)
@@ -266,14 +277,17 @@ class PortalJob:
         """The containers that ran a task, the newest last; at least one."""
         if task == MASTER:
             return (LogRef(""),)
+        refs = self._task(task).log_refs()
+        if not refs:
+            raise LogProblem(f"the task {task} has no container yet")
+        return refs
+
+    def _task(self, task: str) -> TaskView:
         if self._record is None and self._read_tasks is None:
             self._read_tasks = self._read(False, False)[0].tasks  # one of them is looked for
         for entry in self._read_tasks or self._known().tasks:
             if entry.get("task") == task:
-                refs = read_task(entry).log_refs()
-                if not refs:
-                    raise LogProblem(f"the task {task} has no container yet")
-                return refs
+                return read_task(entry)
         raise LogProblem(f"the job {self.row.app_id} has no task {task!r}")
 
     # ------------------------------------------------------------------ of page and scheduler
