@@ -62,8 +62,10 @@ def show_amount(value: Optional[float], digits: int = 1) -> str:
 def show_running(seconds: Optional[float]) -> Markup:
     """A duration that the page's script lets go on."""
     text = show_span(seconds)
-    return Markup('<span data-ticks="{}">{}</span>').format(f"{seconds:.0f}", text) if text else (
-        Markup()
+    return (
+        Markup('<span data-ticks="{}">{}</span>').format(f"{seconds:.0f}", text)
+        if text
+        else (Markup())
     )
 
 
