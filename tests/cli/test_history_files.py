@@ -145,7 +145,7 @@ class TestExport:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, library, None)
         done = tony("history", "export", APP, "--format", format)
-        assert done.code == 1 and f"needs {library}: pip install 'tony-py[portal]'" in done.err
+        assert done.code == 1 and f"needs {library}: in TonY's checkout, pip" in done.err
 
 
 class TestImport:

@@ -107,7 +107,7 @@ class TestSettings:
             [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 2
-        assert "(starlette, uvicorn)" in done.stderr and "tony-py[portal]" in done.stderr
+        assert "(starlette, uvicorn)" in done.stderr and "pip install '.[portal]'" in done.stderr
 
     def test_a_port_or_an_index_that_is_taken(self, tmp_path: Path) -> None:
         portal, url = started(tmp_path)

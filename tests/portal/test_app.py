@@ -380,21 +380,61 @@ def test_a_history_that_could_not_be_read_is_read_again() -> None:
             assert "Permission denied" not in client.get(JOB + path).text, path
 
 
-def test_what_one_viewer_is_told_of_a_running_job_is_not_told_to_another() -> None:
+def test_a_running_job_is_kept_for_each_viewer_by_himself() -> None:
     row = a_row(state="RUNNING", readers=("user:ann", "user:bob"))
     portal = FakePortal(a_source(row, True))
     for name in ("ann", "bob"):
         portal.viewer = Viewer(name)
         text = f"as {name}"
-        told = a_source(row, True, job={"diagnostics": text}, events=(an_event(1, text),))
-        read = told.record
+        source = a_source(row, True, job={"diagnostics": text}, events=(an_event(1, text),))
+        read = source.record
 
         def slowly(*asked: Any, read: Any = read, **more: Any) -> Any:
             time.sleep(0.2)
             return read(*asked, **more)
 
-        told.record = slowly  # type: ignore[method-assign]
-        portal.sources["here", row.app_id] = told
+        source.record = slowly  # type: ignore[method-assign]
+        portal.sources["here", row.app_id] = source
         with portal.client() as client:
             for path in ("", "story", "api/job"):
                 assert text in client.get(JOB + path).text, (name, path)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/api/jobs?search=long", "there is no parameter 'search'"),
+        ("/api/jobs?stat=FAILED", "did you mean state?"),
+        ("/api/usage?form=user", "there is no parameter 'form'"),
+        ("/api/trends?tags=x", "did you mean tag?"),
+        (JOB + "api/events?sinse=3", "did you mean since?"),
+    ],
+)
+def test_the_api_refuses_parameters_that_it_does_not_know(path: str, words: str) -> None:
+    with FakePortal(a_source()).client() as client:
+        answer = client.get(path)
+        assert answer.status_code == 400 and words in answer.json()["error"]
+        assert client.get("/jobs?search=long").status_code == 200, "a page's address may be old"
+
+
+def test_what_is_refused_of_a_log_is_json() -> None:
+    with FakePortal(a_source()).client() as client:
+        for path, status in (("logs/worker:0/none", 404), ("logs/worker:0/stdout?offset=zz", 400)):
+            answer = client.get(JOB + path)
+            assert answer.status_code == status and answer.json()["error"]
+
+
+def test_a_job_that_only_history_has_as_running_says_so() -> None:
+    with FakePortal(a_source(a_row(state="RUNNING"))).client() as client:
+        text = client.get(JOB).text
+        assert "This is from its history" in text and "Took" not in text
+    with FakePortal(a_source(running=True)).client() as client:
+        text = client.get(JOB).text
+        assert "This is from its history" not in text and "data-ticks=" in text
+
+
+def test_a_job_that_has_ended_has_nothing_to_end() -> None:
+    with FakePortal(a_source()).client() as client:
+        answer = client.get(JOB + "end")
+        assert answer.status_code == 403 and "ended as SUCCEEDED" in answer.text
+        assert "tony kill" not in answer.text

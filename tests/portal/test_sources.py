@@ -295,7 +295,7 @@ class TestLogs:
     def test_without_schedulers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         portal = Portal()
         portal.folders[APP] = Folder(HISTORY)
-        with pytest.raises(LogProblem, match="no scheduler is named in the portal's settings"):
+        with pytest.raises(LogProblem, match="its owner, ann, reads them by: tony logs"):
             portal.sources.open(ROW, ANN).log("worker:0", "stdout", "", 0, 100)
         portal.close()
 

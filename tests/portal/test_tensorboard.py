@@ -203,7 +203,7 @@ class TestOneInstance:
     ) -> None:
         monkeypatch.undo()
         instance = world.opened(world.job())
-        assert "has no TensorBoard: have its administrator run pip install" in instance.message
+        assert "has no TensorBoard. Who runs the portal installs it" in instance.message
         assert sys.executable in instance.message
 
 

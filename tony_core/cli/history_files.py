@@ -192,4 +192,6 @@ def import_history(args: argparse.Namespace, root: str) -> int:
 
 
 def _missing(what: str, error: ImportError) -> MissingExtra:
-    return MissingExtra(f"{what} needs {error.name or error}: pip install 'tony-py[portal]'")
+    return MissingExtra(
+        f"{what} needs {error.name or error}: in TonY's checkout, pip install '.[portal]'"
+    )

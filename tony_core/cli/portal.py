@@ -88,7 +88,7 @@ def require_extra() -> None:
     if missing:
         raise UsageError(
             f"tony portal needs Python packages that are not installed here ({', '.join(missing)});"
-            " to install them: pip install 'tony-py[portal]'"
+            " to install them: in TonY's checkout, pip install '.[portal]'"
         )
 
 

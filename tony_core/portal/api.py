@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from tony_core.portal.job_source import JobSource
 from tony_core.portal.pages.job import OpenJob, course_of, open_job, reading
-from tony_core.portal.site import Problem, Site, encode, json_answer, json_bytes
+from tony_core.portal.site import Problem, Site, check_query, encode, json_answer, json_bytes
 
 LONGEST_WAIT_S = 30.0
 LOOK_S = 1.0  # between two looks for news
@@ -59,6 +59,7 @@ def routes(site: Site) -> List[Route]:
         return json_answer(course_of(site, request, open_job(site, request)).timeline)
 
     async def events(request: Request) -> Response:
+        check_query(request, "since", "wait", "location")
         since = _number(request, "since")
         wait = min(LONGEST_WAIT_S, _number(request, "wait"))
         _, source = await run_in_threadpool(site.open, request)

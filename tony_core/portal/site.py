@@ -33,7 +33,7 @@ from tony_core.portal import formats
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import JobSource
 from tony_core.portal.page_cache import PageCache
-from tony_core.portal.query import write_query
+from tony_core.portal.query import BadQuery, check_parameters, write_query
 from tony_core.portal.settings import Settings
 from tony_core.portal.tensorboard import Instance
 from tony_core.portal.viewer import Viewer
@@ -258,6 +258,7 @@ class Site:
             csrf=str(getattr(request.state, "csrf", "")),
             can_log_out=bool(getattr(request.state, "can_log_out", False)),
             job_url=job_url,
+            has_others=self.settings.is_for_many,
             several_locations=len(self.settings.locations) > 1,
             **values,
         )
@@ -291,6 +292,14 @@ def encode(data: Any) -> bytes:
     return write_value(data).encode()
 
 
+def check_query(request: Request, *known: str) -> None:
+    """Refuse a program's request with a parameter that would be ignored."""
+    try:
+        check_parameters(request.query_params, known)
+    except BadQuery as error:
+        raise Problem(400, "Unknown parameter", str(error)) from None
+
+
 def json_answer(data: Any, status: int = 200) -> Response:
     """Data for programs."""
     return json_bytes(encode(data), status)
@@ -303,7 +312,8 @@ def json_bytes(data: bytes, status: int = 200) -> Response:
 
 def wants_json(request: Request) -> bool:
     """Whether a program asks, and not a person."""
-    return "/api/" in request.url.path
+    path = request.url.path
+    return "/api/" in path or ("/jobs/" in path and "/logs/" in path)
 
 
 def safe_links(links: Mapping[str, str], without: FrozenSet[str] = frozenset()) -> Dict[str, str]:

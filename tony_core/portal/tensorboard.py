@@ -350,9 +350,9 @@ class TensorBoards:
         last = _last_line(instance)
         if _MISSING in last:
             return (
-                f"the Python of the portal ({self._python}) has no TensorBoard: have its"
-                " administrator run pip install 'tony-py[tensorboard]' there, or name another"
-                " Python (tensorboard-python)"
+                f"the Python of the portal ({self._python}) has no TensorBoard. Who runs"
+                " the portal installs it there (pip install tensorboard), or names another Python"
+                " (tensorboard-python)"
             )
         return f"TensorBoard did not start: {last}"
 

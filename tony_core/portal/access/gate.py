@@ -178,6 +178,9 @@ class Gate:
         """Refuse what changes something and was not sent by a page of the viewer's."""
         if request.method in ("GET", "HEAD"):
             return receive
+        if request.method != "POST":
+            allowed = {"allow": "GET, HEAD, POST"}
+            raise Refused(405, f"the portal knows no {request.method[:20]} requests", allowed)
         body = await _read_body(request)
         token = request.headers.get(CSRF_HEADER)
         if token is None and request.headers.get("content-type", "").partition(";")[0] == _FORM:

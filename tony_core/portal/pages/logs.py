@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from tony_core.portal.job_source import JobSource, LogChunk, LogProblem
 from tony_core.portal.log_search import EMPTY, cut_to_lines, read_part, search_log
-from tony_core.portal.site import HEADERS, Problem, Site
+from tony_core.portal.site import HEADERS, Problem, Site, json_answer
 
 TAIL = 128 * 1024  # bytes that a person gets first
 PART = 256 * 1024
@@ -100,7 +100,7 @@ def send_bytes(site: Site, request: Request) -> Response:
             PIECE,
         )
     except LogProblem as error:
-        return Response(f"{error}\n", 404, headers=HEADERS, media_type="text/plain")
+        return json_answer({"error": str(error)}, 404)
     begin = chunk.offset if chunk.size < 0 else min(chunk.offset, chunk.size)
     headers = {
         **HEADERS,

@@ -30,7 +30,7 @@ from tony_core.portal.formats import show_amount, show_number, show_span
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.pages.compare import read_config
 from tony_core.portal.query import BadQuery, read_moment
-from tony_core.portal.site import Problem, Site, json_answer
+from tony_core.portal.site import Problem, Site, check_query, json_answer
 
 SPANS = (("7d", "Last week"), ("30d", "Last month"), ("90d", "Last 90 days"), ("all", "All time"))
 DEFAULT = "90d"
@@ -106,6 +106,7 @@ def show_trends(site: Site, request: Request) -> Response:
 
 def trends_json(site: Site, request: Request) -> Mapping[str, Any]:
     """The same for programs."""
+    check_query(request, "pipeline", "tag", "since")
     asked = _asked(request)
     if not asked.name:
         raise Problem(400, "Odd address", "expected pipeline=NAME or tag=TAG")
