@@ -15,7 +15,7 @@ from starlette.routing import Route
 from tony_core.charts import MEASURED, draw_charts
 from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory
-from tony_core.history.timeline import timeline
+from tony_core.history.timeline import Timeline, timeline
 from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, JobSource
@@ -127,7 +127,7 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
             read_story(record),
             line.to_json(),
             draw(line),
-            draw_charts(tasks, own, CHARTS_SHOWN, url),
+            draw_charts(tasks, own, CHARTS_SHOWN, url, breaks_of(line)),
             record.problems,
         )
 
@@ -211,10 +211,12 @@ def show_metrics(site: Site, request: Request) -> Response:
     job = open_job(site, request)
 
     def make() -> str:
-        record = job.source.record(events=False)
+        has_breaks = job.view.session > 0  # only the story says when
+        record = job.source.record(events=has_breaks)
+        breaks = breaks_of(timeline(record)) if has_breaks else ()
         url = site.job_url(request, job.row, "api/metrics")
         tasks = [{"task": task.task} for task in job.view.tasks]
-        return draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url)
+        return draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url, breaks)
 
     with reading():
         charts = site.cache.get(job.row, "charts", make, len)
@@ -263,6 +265,11 @@ def show_config(site: Site, request: Request) -> Response:
         changed=len(changed),
         number_of_entries=len(entries),
     )
+
+
+def breaks_of(line: Timeline) -> Tuple[float, ...]:
+    """When further sessions began."""
+    return tuple(session.begin for session in line.sessions[1:])
 
 
 def read_story(record: JobHistory) -> Tuple[Line, ...]:
