@@ -44,7 +44,7 @@ class JobSource(Protocol):
     def metrics_json(self) -> Optional[bytes]:
         """The metrics as a file of the job has them, unread; None where none does."""
 
-    def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
+    def events(self, since: int) -> Tuple[List[Mapping[str, Any]], int]:
         """The story's lines from ``since`` on, and the number to ask for next."""
 
     def config(self) -> Tuple[ConfigEntry, ...]:
