@@ -104,7 +104,7 @@ class FakeSource:
     def metrics_json(self) -> Optional[bytes]:
         return None
 
-    def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
+    def events(self, since: int) -> Tuple[List[Mapping[str, Any]], int]:
         found = [event for event in self.held.events if event["n"] > since]
         return found, max((event["n"] for event in self.held.events), default=0)
 

@@ -250,11 +250,11 @@ def test_news_arrive_while_a_reader_waits() -> None:
     later = source.held._replace(events=(*source.held.events, an_event(3, "worker:1 failed")))
     calls = []
 
-    def events(since: int, wait_s: float) -> Any:
+    def events(since: int) -> Any:
         calls.append(since)
         if len(calls) == 2:
             source.held = later
-        return type(source).events(source, since, wait_s)
+        return type(source).events(source, since)
 
     source.events = events  # type: ignore[method-assign]
     with FakePortal(source).client() as client:

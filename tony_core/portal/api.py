@@ -110,7 +110,7 @@ async def _await_events(
     """The story from ``since`` on, as soon as it goes on; holds no thread meanwhile."""
     deadline = time.monotonic() + wait
     while True:
-        lines, following = await run_in_threadpool(source.events, since, 0.0)
+        lines, following = await run_in_threadpool(source.events, since)
         left = deadline - time.monotonic()
         if lines or left <= 0 or not source.is_running or await request.is_disconnected():
             return lines, following

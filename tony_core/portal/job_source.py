@@ -52,7 +52,7 @@ class JobSource(Protocol):
     def metrics_json(self) -> Optional[bytes]:
         """What ``api/metrics`` answers, made of a file of the job without parsing it; or None."""
 
-    def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
+    def events(self, since: int) -> Tuple[List[Mapping[str, Any]], int]:
         """The story's lines from ``since`` on, and the number to ask for next."""
 
     def config(self) -> Tuple[ConfigEntry, ...]:

@@ -11,7 +11,6 @@ history; where that has no end, with the one that its scheduler reports. What is
 
 from __future__ import annotations
 
-import time
 from typing import (
     Any,
     Callable,
@@ -42,9 +41,6 @@ from tony_core.portal.task_logs import TaskLogs
 from tony_core.portal.viewer import Viewer
 from tony_core.schedulers.port import AppStatus, LogRef, Scheduler, SchedulerError
 from tony_core.view import HISTORY, MASTER, PAGE, JobView, TaskView, read_task
-
-EVENT_POLL_S = 1.0
-LONGEST_WAIT_S = 10.0
 
 
 class HistoryFolder(Protocol):
@@ -201,21 +197,13 @@ class PortalJob:
         """The metrics of a job that has ended as its file has them."""
         return None if self.is_running else self._sources.metrics_json(self.row)
 
-    def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
-        """The story's lines after number ``since``, and the number to ask for next.
-
-        Waits for one at most ``wait_s``, and no longer than ten seconds.
-        """
-        end = time.monotonic() + (min(wait_s, LONGEST_WAIT_S) if self.is_running else 0.0)
-        while True:
-            found = self._read(True, False)[0].events
-            fresh = [event for event in found if event_number(event) > since]
-            left = end - time.monotonic()
-            if fresh or left <= 0:
-                newest = max((event_number(event) for event in found), default=0)
-                # A number that no line has yet is of another master, or made up.
-                return fresh, max((event_number(e) for e in fresh), default=min(since, newest))
-            time.sleep(min(left, EVENT_POLL_S))
+    def events(self, since: int) -> Tuple[List[Mapping[str, Any]], int]:
+        """The story's lines after number ``since``, and the number to ask for next."""
+        found = self._read(True, False)[0].events
+        fresh = [event for event in found if event_number(event) > since]
+        newest = max((event_number(event) for event in found), default=0)
+        # A number that no line has yet is of another master, or made up.
+        return fresh, max((event_number(event) for event in fresh), default=min(since, newest))
 
     def config(self) -> Tuple[ConfigEntry, ...]:
         """The configuration that it ran with; empty where none was kept.

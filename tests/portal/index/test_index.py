@@ -11,7 +11,7 @@ from typing import Any, Iterator, List, Sequence
 import pytest
 
 from tests.portal.histories import NOW, app
-from tony_core.portal.index import database, queries
+from tony_core.portal.index import answers, database, queries
 from tony_core.portal.index.build import words_of
 from tony_core.portal.index.database import IndexInUse
 from tony_core.portal.index.entries import Entry
@@ -256,6 +256,16 @@ def test_sums_and_facets_are_of_visible_jobs(index: Index) -> None:
     assert index.facets(ADMIN)["queue"] == {"default": 2, "secret": 1}
     index.remove("here", [app(3)])
     assert index.facets(ADMIN)["user"] == {"ann": 2}
+
+
+def test_counts_and_sums_are_of_the_index_as_it_was_made_last(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "REPEATED", 1e9)
+    put(index, job(1), job(2))
+    assert index.page(Query(q="job"), ADMIN).total == 2 and index.usage("user", ADMIN)[0].jobs == 2
+    index.rebuild()
+    assert index.page(Query(q="job"), ADMIN).total == 0 and index.usage("user", ADMIN) == []
 
 
 def test_which_of_many_jobs_it_has_by_id_and_owner(index: Index) -> None:

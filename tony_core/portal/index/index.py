@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
-import time
 from typing import (
     Any,
-    Callable,
     Dict,
     Iterable,
     Iterator,
@@ -23,11 +20,11 @@ from typing import (
     Sequence,
     Set,
     Tuple,
-    TypeVar,
 )
 
 from tony_core.history.retention import KeptHistory
 from tony_core.portal.index import queries
+from tony_core.portal.index.answers import Answers
 from tony_core.portal.index.database import Database
 from tony_core.portal.index.entries import Entry, put_entry, remove_jobs
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
@@ -43,9 +40,7 @@ USAGE_BY: Mapping[str, str] = {**FACETS, "day": "coalesce(date(submitted, 'unixe
 _READERS = "(SELECT readers FROM audiences WHERE audiences.id = jobs.audience)"
 _COLUMNS = ", ".join(_READERS if field == "readers" else field for field in JobRow._fields)
 _JOINED = "jobs JOIN details USING (id)"
-_REPEATED = 50  # an answer that took a second is used again for so many
 _MINUTE = 60.0
-_T = TypeVar("_T")
 
 
 class Tracked(NamedTuple):
@@ -65,7 +60,7 @@ class Index:
     def __init__(self, folder: str, is_public: bool = False) -> None:
         self._database = Database(folder)
         self._is_public = is_public
-        self._cache = _Cache()
+        self._answers = Answers()
 
     def close(self) -> None:
         """Close its file."""
@@ -93,18 +88,21 @@ class Index:
             ).fetchall()
             cursor = queries.cursor_after(order, found[limit - 1][1:]) if len(found) > limit else ""
             rows = self._rows_by_id(reader, [row[0] for row in found[:limit]])
-            sql, args = queries.counted(filters, query)
-            total = self._cache.get(
-                (sql, *args), lambda: int(reader.execute(sql, args).fetchone()[0])
-            )
-        return JobPage(rows, cursor, max(total, len(rows)))
+        return JobPage(rows, cursor, max(self._count(*queries.counted(filters, query)), len(rows)))
+
+    def _count(self, sql: str, args: Sequence[Any]) -> int:
+        def ask() -> int:
+            with self._database.read() as reader:
+                return int(reader.execute(sql, args).fetchone()[0])
+
+        return self._answers.get((self.generation, sql, *args), ask)
 
     def rows(self, app_id: str, viewer: Viewer) -> Tuple[JobRow, ...]:
         """The jobs of this id, one for each location that has one."""
         return self._select("app_id = ?", [app_id], viewer, 100)
 
     def known(self, jobs: Iterable[Tuple[str, str]]) -> Set[Tuple[str, str]]:
-        """Of these jobs, by id and owner, those that the index has, whoever may see them."""
+        """Of these jobs, by id and owner, those that the index has, for any viewer."""
         asked = set(jobs)
         if not asked:
             return set()
@@ -156,7 +154,7 @@ class Index:
             with self._database.read() as reader:
                 return _sum_states(reader.execute(sql, args))
 
-        return self._cache.get((sql, *args), ask)
+        return self._answers.get((self.generation, sql, *args), ask)
 
     def facets(self, viewer: Viewer) -> Mapping[str, Mapping[str, int]]:
         """Of each filter the values that occur, with how many jobs; the most frequent first."""
@@ -320,27 +318,3 @@ def _sum_states(found: Iterable[Sequence[Any]]) -> List[Usage]:
             max(before.last, last),
         )
     return sorted(sums.values(), key=lambda usage: (-usage.jobs, usage.key))[:MOST_VALUES]
-
-
-class _Cache:
-    """Answers that cost much, used again for as long as they are worth."""
-
-    _MOST = 500
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: Dict[Tuple[Any, ...], Tuple[float, Any]] = {}
-
-    def get(self, key: Tuple[Any, ...], ask: Callable[[], _T]) -> _T:
-        began = time.monotonic()
-        with self._lock:
-            until, found = self._known.get(key, (0.0, None))
-        if began < until:
-            return found  # type: ignore[no-any-return]
-        answer = ask()
-        cost = time.monotonic() - began
-        with self._lock:
-            if len(self._known) >= self._MOST:
-                self._known.clear()
-            self._known[key] = (began + cost * _REPEATED, answer)
-        return answer
