@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
+from tony_core.history.layout import METRICS
+from tony_core.history.metric_file import encode_series
 from tony_core.history.metric_series import SeriesStore
 from tony_core.schedulers.port import AppState
 from tony_core.view import HISTORY, JobView, RunView, TaskView
@@ -92,16 +94,18 @@ def make_job(
     memory = luck.choice((2048, 4096, 8192))
     series = SeriesStore()
     tasks = []
+    beats = max(2, int(running / 10)) if running_s else 6
+    # All tasks at each moment, as they report: the budget of points is one for all.
+    for beat in range(beats):
+        for index in range(workers):
+            loss = 2.5 / (1 + beat) + luck.random() / 20
+            measured = {"loss": loss, "rss_mb": memory * (0.4 + luck.random() / 4)}
+            measured.update(gpu_percent=60 + 30 * luck.random(), cpu_percent=90 + luck.random())
+            series.add(f"worker:{index}", begin + beat * running / beats, measured)
     for index in range(workers):
         task = f"worker:{index}"
         node = f"node{luck.randrange(MACHINES):03d}.example.org"
         container = f"container_{app_id[12:]}_01_{index + 2:06d}"
-        beats = max(2, int(running / 10)) if running_s else 6
-        for beat in range(beats):
-            loss = 2.5 / (1 + beat) + luck.random() / 20
-            measured = {"loss": loss, "rss_mb": memory * (0.4 + luck.random() / 4)}
-            measured.update(gpu_percent=60 + 30 * luck.random(), cpu_percent=90 + luck.random())
-            series.add(task, begin + beat * running / beats, measured)
         tasks.append(_task(task, index, node, container, begin, end, state, error, series))
     dag = f"airflow.dag:{name}"
     job = JobView(
@@ -172,11 +176,7 @@ def _write(
     uid: int,
 ) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
-    summary = {
-        "job": job.to_page_json(),
-        "tasks": [task.to_json() for task in job.tasks],
-        "metrics": metrics,
-    }
+    summary = {"job": job.to_page_json(), "tasks": [task.to_json() for task in job.tasks]}
     workers = len(job.tasks)
     rate = luck.choice((0.1, 0.01, 0.001))
     config = CONFIG.format(
@@ -186,6 +186,7 @@ def _write(
     files = {
         "events-0001.jsonl": lines,
         "tony-final.xml": config,
+        METRICS: encode_series(metrics).decode(),
         "summary.json": json.dumps(summary, separators=(",", ":")),
     }
     ended = job.finished or time.time()

@@ -42,8 +42,23 @@ def draw_charts(
     drawn = _choose_tasks(tasks, by_name)
     names = sorted(by_name, key=lambda name: (name in MEASURED, name))[:most]
     charts = "".join(_chart(name, by_name[name], drawn) for name in names)
-    rest = len(set().union(*by_name.values())) - len(drawn)
+    rest = len(set(_mapping(metrics.get("latest"))).union(*by_name.values())) - len(drawn)
     return f'{_legend(drawn, rest, all_url)}<div class="charts">{charts}</div>'
+
+
+def tasks_to_draw(
+    tasks: Sequence[Mapping[str, Any]], latest: Mapping[str, Mapping[str, Any]]
+) -> List[str]:
+    """The tasks whose points :func:`draw_charts` needs, by the names of all tasks' metrics."""
+    by_name: Dict[str, Dict[str, Any]] = {}
+    for task, values in latest.items():
+        for name in values:
+            by_name.setdefault(name, {})[task] = ()
+    if not by_name:
+        return []
+    drawn = _choose_tasks(tasks, by_name)
+    others = (min(found) for found in by_name.values() if not found.keys() & set(drawn))
+    return list(dict.fromkeys((*drawn, *others)))
 
 
 def read_points(value: Any) -> Points:

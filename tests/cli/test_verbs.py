@@ -603,7 +603,7 @@ def test_gc_of_more_than_the_site_keeps(
         "</property></configuration>"
     )
     monkeypatch.setenv("TONY_CONF_DIR", str(tmp_path))
-    Path(f"{failed.root}/history/{APP}/metrics.json").write_text("{}" + " " * (1 << 20))
+    Path(f"{failed.root}/history/{APP}/metrics.jsonl").write_text("{}" + " " * (1 << 20))
     assert data(tony("gc", "--json"), "gc")["removed"] == ["history of " + APP]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -10,8 +11,14 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from tests.client.scripted import APP, Scripted, event, status, task
+from tests.second_user import UID, needs_root
 from tony_core.client import lookup
-from tony_core.client.finalize import finalize, finalize_all, finalize_and_read
+from tony_core.client.finalize import (
+    finalize,
+    finalize_all,
+    finalize_and_list,
+    finalize_and_read,
+)
 from tony_core.client.lookup import await_end, final_view, look_up, view_of, whole_story
 from tony_core.client.merge import from_page
 from tony_core.history.reader import read_job
@@ -48,6 +55,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "SETTLE_S", 0.02)
 
 
+METRICS = {"task": {"worker:0": {"loss": [[1, 2]]}}, "latest": {"worker:0": {"loss": 2}}}
+
+
 def history(root: Path, **job: Any) -> Path:
     """A job that runs, as its master wrote it down some time ago."""
     folder = root / "history" / APP
@@ -72,7 +82,7 @@ def history(root: Path, **job: Any) -> Path:
             task("worker:1", "running", started=1001.0, container="c2", runs=[run]),
             task("worker:2", "pending"),
         ],
-        "metrics": {"worker:0": {"loss": [[1, 2]]}},
+        "metrics": METRICS,
     }
     (folder / "summary.json").write_text(json.dumps(content))
     return folder / "summary.json"
@@ -142,7 +152,7 @@ def test_it_is_written_down(tmp_path: Path, state: AppState, task_state: str) ->
     assert (kept.tasks[0]["ended"], kept.tasks[1]["ended"]) == (1002.0, 1009.0)
     assert kept.tasks[1]["duration_s"] == 8.0
     assert kept.tasks[1]["runs"][0]["state"] == task_state
-    assert kept.metrics == {"worker:0": {"loss": [[1, 2]]}}
+    assert kept.metrics == METRICS
     assert view.links == kept.job["links"]
     assert view.counts == kept.job["counts"]
     # From now on it is as any other: it is not cleared again.
@@ -315,3 +325,30 @@ def test_history_shows_an_end_before_it_is_written(
     assert found.events[-1]["text"] == "the job has ended: KILLED: killed by ann"
     running = next(task for task in view.tasks if task.task == "worker:1")
     assert running.state == "killed" and running.ended is not None
+
+
+@needs_root
+def test_in_a_shared_place_the_folders_owner_is_the_jobs_user(tmp_path: Path) -> None:
+    """Of a list, one job, a look by the scheduler's status, and one that it has forgotten."""
+    summary = history(tmp_path / "shared", user="victim", app_id="another")
+    os.chown(summary.parent, UID, UID)
+    root = str(tmp_path / "shared" / "history")
+    for scheduler in (None, Cluster(tmp_path / "own"), Cluster(tmp_path / "own", status())):
+        (listed,) = finalize_and_list(root, scheduler)
+        record, view = finalize_and_read(root, None, scheduler)
+        found = [listed, view]
+        if scheduler is not None:
+            found.append(look_up(scheduler, APP, root))
+        assert {(one.app_id, one.user) for one in found} == {(APP, str(UID))}
+        assert record.job["user"] == str(UID)
+    own = Cluster(tmp_path / "shared")
+    assert next(finalize_and_list(root, own)).user == "victim", "its own place is its user's"
+
+
+def test_a_history_whose_summary_is_damaged_has_no_state_and_no_time(tmp_path: Path) -> None:
+    history(tmp_path).write_text("{")
+    root = str(tmp_path / "history")
+    views = [next(finalize_and_list(root)), finalize_and_read(root, APP)[1]]
+    for view in views:
+        assert view.state is AppState.UNKNOWN
+        assert view.duration_s(time.time()) is None

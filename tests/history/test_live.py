@@ -211,7 +211,7 @@ def test_metrics_are_read_while_the_job_runs_and_stand_whole_at_its_end(tmp_path
     made.summary({"job": {"finished": 4.0}, "tasks": []}, final=True)
     made.metrics(store.to_json())
     made.close()
-    assert files(tmp_path) == ["metrics.json", "summary.json"]
+    assert files(tmp_path) == ["metrics.jsonl", "summary.json"]
     assert read_job(str(tmp_path), APP).metrics == store.to_json()
     folder = str(tmp_path / APP)
     assert reader.read_folder(folder, APP, metrics=False).metrics == {}
@@ -274,7 +274,7 @@ def test_on_a_file_system_without_growing_files_they_are_put_whole(
     made.metrics(store.to_json())
     assert made.close() == []
     names = {path.name for path in (tmp_path / "history" / APP).iterdir()}
-    assert names == {"summary.json", "metrics.json", *reader.segments(f"{root}/{APP}")}
+    assert names == {"summary.json", "metrics.jsonl", *reader.segments(f"{root}/{APP}")}
     assert read_job(root, APP).metrics == store.to_json()
 
 

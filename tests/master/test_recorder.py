@@ -208,5 +208,5 @@ def test_history_shows_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.M
         shell.go(*executors)
         shell.join()
     assert sorted(os.listdir(f"{root}/app_1")) == [
-        "events-0001.jsonl", "metrics.json", "summary.json", "tony-final.xml"
+        "events-0001.jsonl", "metrics.jsonl", "summary.json", "tony-final.xml"
     ]  # fmt: skip

@@ -8,6 +8,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
+from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
 from tony_core.portal.app import create_app
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
@@ -15,6 +16,7 @@ from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
 from tony_core.portal.settings import HistoryLocation, Settings
 from tony_core.portal.site import TensorBoardOpener
 from tony_core.portal.viewer import Viewer, may_view
+from tony_core.view import HISTORY, JobView, read_job
 
 NASTY = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;{{7*7}}"
 ANN = Viewer("ann")
@@ -52,7 +54,12 @@ class FakeIndex:
         return [row for row in readable if row.app_id == app_id]
 
     def runs(
-        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+        self,
+        viewer: Viewer,
+        pipeline: str = "",
+        tag: str = "",
+        since: float = 0.0,
+        owner: str = "",
     ) -> Sequence[JobRow]:
         found = [
             row
@@ -61,6 +68,7 @@ class FakeIndex:
             and pipeline in ("", row.pipeline)
             and (not tag or tag in row.tags)
             and row.submitted >= since
+            and owner in ("", row.owner)
         ]
         return sorted(found, key=lambda row: row.submitted)
 
@@ -81,11 +89,17 @@ class FakeSource:
         self.held = record
         self.is_running = running
         self.logs: Dict[Tuple[str, str], bytes] = {}
+        self.begins: Mapping[int, int] = {}
         self.entries: Tuple[ConfigEntry, ...] = ()
         self.more: Dict[str, str] = {}
 
-    def record(self, events: bool = True, metrics: bool = True) -> JobHistory:
+    def record(
+        self, events: bool = True, metrics: Wanted = True, known: Optional[JobView] = None
+    ) -> JobHistory:
         return self.held
+
+    def view(self) -> JobView:
+        return read_job(self.held.job, self.held.tasks, HISTORY, self.row.app_id)
 
     def metrics_json(self) -> Optional[bytes]:
         return None
@@ -99,6 +113,9 @@ class FakeSource:
 
     def streams(self, task: str) -> Tuple[Tuple[str, str], ...]:
         return tuple(("c1", name) for its_task, name in self.logs if its_task == task)
+
+    def sessions(self, task: str, name: str, container: str) -> Mapping[int, int]:
+        return self.begins
 
     def log(self, task: str, name: str, container: str, offset: int, limit: int) -> LogChunk:
         data = self.logs.get((task, name))
@@ -129,15 +146,15 @@ class FakeEndings:
 
 
 class _Login:
-    """Every request is of one viewer."""
+    """Every request is of the portal's viewer."""
 
-    def __init__(self, app: Any, viewer: Optional[Viewer]) -> None:
+    def __init__(self, app: Any, portal: FakePortal) -> None:
         self._app = app
-        self._viewer = viewer
+        self._portal = portal
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            scope.setdefault("state", {}).update(viewer=self._viewer, csrf="the-token")
+            scope.setdefault("state", {}).update(viewer=self._portal.viewer, csrf="the-token")
         await self._app(scope, receive, send)
 
 
@@ -154,6 +171,7 @@ class FakePortal:
         self.sources = {(each.row.location, each.row.app_id): each for each in sources}
         self.index = FakeIndex(*(each.row for each in sources))
         self.endings = FakeEndings()
+        self.viewer = viewer
         self.log: List[str] = []
         settings = Settings(tuple(HistoryLocation(name, f"/{name}") for name in locations))
         self.app: Starlette = create_app(
@@ -162,7 +180,7 @@ class FakePortal:
             lambda row, viewer: self.sources[row.location, row.app_id],
             endings=self.endings,
             tensorboards=tensorboards,
-            middleware=[Middleware(_Login, viewer=viewer)],
+            middleware=[Middleware(_Login, portal=self)],
             log=self.log.append,
         )
 

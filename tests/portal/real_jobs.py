@@ -8,6 +8,7 @@ from typing import Any, Iterator, List, Mapping, Optional, Tuple
 
 from tests.cluster.yarn.jobs import Running, until
 from tony_core.files.location import join
+from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory, read_config, read_job
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import LogProblem
@@ -35,7 +36,12 @@ class Folder:
         self.owner = owner
         self._root, self._app_id = root, app_id
 
-    def record(self, events: bool = True, metrics: bool | None = None) -> JobHistory:
+    def record(
+        self,
+        events: bool = True,
+        metrics: Wanted | None = None,
+        known: JobHistory | None = None,
+    ) -> JobHistory:
         return read_job(self._root, self._app_id, events)
 
     def metrics_json(self) -> Optional[bytes]:

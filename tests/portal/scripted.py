@@ -6,6 +6,7 @@ import contextlib
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from tests.client.scripted import APP, Scripted
+from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.live_jobs import LiveJobs
@@ -69,7 +70,12 @@ class Folder:
         self.owner = owner
         self._record, self._config = record, config
 
-    def record(self, events: bool = True, metrics: bool | None = None) -> JobHistory:
+    def record(
+        self,
+        events: bool = True,
+        metrics: Wanted | None = None,
+        known: JobHistory | None = None,
+    ) -> JobHistory:
         return self._record if events else self._record._replace(events=())
 
     def metrics_json(self) -> Optional[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from html.parser import HTMLParser
 from typing import Any, Dict, List
 
@@ -205,6 +206,28 @@ def test_a_failed_job_shows_its_cause_before_all_else() -> None:
         assert f"{JOB}log/worker%3A1/stderr" in Page(text).links or "log/worker:1/stderr" in text
 
 
+def test_a_runs_link_opens_its_log_where_its_session_begins() -> None:
+    """The embedded scheduler's sessions share a container: its log holds all of them."""
+    runs = [
+        {"session": session, "container": "c-0", "state": "failed", "offsets": {"stdout": at}}
+        for session, at in ((0, 0), (1, 12))
+    ]
+    source = a_source(tasks=(a_task("worker:0", session=1, runs=runs),))
+    source.logs["worker:0", "stdout"] = b"first lines\nsecond lines\n"
+    source.begins = {0: 0, 1: 12}
+    with FakePortal(source).client() as client:
+        links = Page(client.get(JOB + "tasks").text).links
+        (link,) = (one for one in links if "session=0" in one and "stdout" in one)
+        assert "container=c-0" in link
+        text = client.get(link).text
+        assert text.index("session 0 begins") < text.index("first lines")
+        assert text.index("session 1 begins") < text.index("second lines")
+        last = client.get(link.replace("session=0", "session=1")).text
+        assert "first lines" not in last and "session 1 begins" in last
+        assert "has not written" in client.get(link.replace("session=0", "session=7")).text
+        assert "session 1 begins" in client.get(JOB + "log/worker:0/stdout").text, "the end, too"
+
+
 def test_the_api_is_the_masters() -> None:
     with FakePortal(a_source(running=True)).client() as client:
         job = client.get(JOB + "api/job").json()
@@ -343,3 +366,35 @@ def test_usage() -> None:
         assert client.get("/users?sort=x").status_code == 400
         assert client.get("/api/usage?by=queue&since=7d").json()["usage"][0]["key"] == "ann"
         assert client.get("/api/usage?by=x").status_code == 400
+
+
+def test_a_history_that_could_not_be_read_is_read_again() -> None:
+    source = a_source(problems=("summary.json: Permission denied",))
+    whole = a_source().held
+    with FakePortal(source).client() as client:
+        assert "Permission denied" in client.get(JOB).text
+        assert "Permission denied" in client.get(f"{JOB}api/job").text
+        source.held = whole
+        time.sleep(1)
+        for path in ("", "story", "api/job"):
+            assert "Permission denied" not in client.get(JOB + path).text, path
+
+
+def test_what_one_viewer_is_told_of_a_running_job_is_not_told_to_another() -> None:
+    row = a_row(state="RUNNING", readers=("user:ann", "user:bob"))
+    portal = FakePortal(a_source(row, True))
+    for name in ("ann", "bob"):
+        portal.viewer = Viewer(name)
+        text = f"as {name}"
+        told = a_source(row, True, job={"diagnostics": text}, events=(an_event(1, text),))
+        read = told.record
+
+        def slowly(*asked: Any, read: Any = read, **more: Any) -> Any:
+            time.sleep(0.2)
+            return read(*asked, **more)
+
+        told.record = slowly  # type: ignore[method-assign]
+        portal.sources["here", row.app_id] = told
+        with portal.client() as client:
+            for path in ("", "story", "api/job"):
+                assert text in client.get(JOB + path).text, (name, path)

@@ -148,6 +148,16 @@ class TestAnEndThatNoMasterWrote:
         portal.list()
         assert portal.live.overlay([ROW])[0].state == "FAILED"
 
+    def test_the_scanner_asks_for_it(self, portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+        yarn = Listed(status())
+        Opened(monkeypatch, yarn=yarn)
+        portal.list()
+        assert not portal.live.ask_end(APP, "ann"), "it runs"
+        assert not portal.live.ask_end("app_other", "ann"), "nothing has answered yet"
+        portal.list()
+        assert portal.live.ask_end("app_other", "ann")
+        assert portal.live.ended_status("app_other", "ann") is None
+
     def test_one_that_no_scheduler_knows_stays_as_history_has_it(self, portal: Portal) -> None:
         portal.list()
         for _ in range(3):

@@ -59,3 +59,41 @@ def test_it_stays_small() -> None:
         18,
         -1,
     ]
+
+
+def test_of_a_job_that_ended_not_for_ever() -> None:
+    """Files may change without a change of what the list shows."""
+    clock = Clock()
+    cache = PageCache(clock=clock)
+    assert cache.get(a_row(), "job", lambda: 1, lambda value: 10) == 1
+    clock.now += 599
+    assert cache.get(a_row(), "job", lambda: 2, lambda value: 10) == 1
+    clock.now += 2
+    assert cache.get(a_row(), "job", lambda: 3, lambda value: 10) == 3
+
+
+def test_what_was_not_read_whole_is_soon_read_again() -> None:
+    clock = Clock()
+    cache = PageCache(clock=clock)
+
+    def ask(answer: str) -> str:
+        def make() -> str:
+            clock.now += 0.01
+            return answer
+
+        return cache.get(a_row(), "job", make, len, is_whole=lambda value: value != "damaged")
+
+    assert [ask("damaged"), ask("whole")] == ["damaged", "damaged"], "a flood costs little"
+    clock.now += 0.2
+    assert [ask("whole"), ask("damaged")] == ["whole", "whole"]
+
+
+def test_of_a_running_job_for_each_viewer() -> None:
+    """What its scheduler lets one viewer read is not another's."""
+    cache, running = PageCache(clock=Clock()), a_row(state="RUNNING", finished=None)
+
+    def ask(row: JobRow, viewer: str) -> str:
+        return cache.get(row, "job", lambda: f"as {viewer}", len, viewer)
+
+    assert [ask(running, "ann"), ask(running, "bob")] == ["as ann", "as bob"]
+    assert [ask(a_row(), "ann"), ask(a_row(), "bob")] == ["as ann", "as ann"]

@@ -10,6 +10,7 @@ from tests.client.scripted import APP, PageServer, status, task
 from tests.portal.scripted import ROW, Folder, Listed, Opened, Portal
 from tony_core.history.reader import JobHistory
 from tony_core.portal import live_page
+from tony_core.portal.job_folders import UnsafeHistory
 from tony_core.portal.job_source import JobSource, LogProblem
 from tony_core.portal.sources import PortalJob
 from tony_core.portal.viewer import Viewer
@@ -136,6 +137,19 @@ class TestEnded:
         assert found.tasks[0]["state"] == "killed"
         assert found.events[-1]["kind"] == "job-ended"
 
+    def test_an_end_that_only_the_index_still_knows(self, portal: Portal) -> None:
+        """The portal was started again, and the scheduler has forgotten the job."""
+        running = {"state": "RUNNING", "submitted": 1000.0}
+        portal.folders[APP] = Folder(
+            JobHistory(APP, running, ({"task": "w:0", "state": "running"},))
+        )
+        row = ROW._replace(state="FAILED", finished=1100.0, error="the master died")
+        job = portal.sources.open(row, Viewer("ann"))
+        for events in (True, False):
+            record = job.record(events=events).job
+            assert (record["state"], record["finished"]) == ("FAILED", 1100.0)
+            assert record["diagnostics"] == "the master died"
+
     def test_without_files_the_row_is_shown_and_the_reason(self, portal: Portal) -> None:
         found = portal.sources.open(ROW._replace(state="FAILED"), ANN).record()
         assert (found.job["name"], found.job["state"]) == ("mnist", "FAILED")
@@ -157,7 +171,20 @@ class TestEnded:
         assert portal.sources.open(ROW, ANN).config() == (("a", "b", ""),)
         evil = b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><configuration>&e;'
         portal.folders[APP] = Folder(HISTORY, evil)
+        with pytest.raises(ValueError, match="tony-final"):
+            portal.sources.open(ROW, ANN).config()
+
+    def test_a_configuration_that_may_not_be_read_is_not_one_that_was_not_kept(
+        self, portal: Portal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(folder: Folder) -> bytes:
+            raise UnsafeHistory("/h/tony-final.xml", "is a symbolic link, which is not followed")
+
+        portal.folders[APP] = Folder(HISTORY)
         assert portal.sources.open(ROW, ANN).config() == ()
+        monkeypatch.setattr(Folder, "config", refuse)
+        with pytest.raises(OSError, match="symbolic link"):
+            portal.sources.open(ROW, ANN).config()
 
 
 class TestLogs:
@@ -270,3 +297,18 @@ class TestLogs:
         with pytest.raises(LogProblem, match="no scheduler is named in the portal's settings"):
             portal.sources.open(ROW, ANN).log("worker:0", "stdout", "", 0, 100)
         portal.close()
+
+    def test_where_each_session_begins_in_a_log(self, portal: Portal) -> None:
+        """Sessions of the embedded scheduler share a container, and so a log."""
+        runs = [
+            {"session": 0, "container": "c1", "offsets": {"stdout": 0, "stderr": 0}},
+            {"session": 1, "container": "c1", "offsets": {"stdout": 40, "stderr": 9}},
+            {"session": 2, "container": "c1", "offsets": {}},
+        ]
+        found = task(container="c1", session=2, runs=runs)
+        portal.folders[APP] = Folder(HISTORY._replace(tasks=(found,)))
+        job = portal.sources.open(ROW._replace(state="FAILED"), ANN)
+        assert job.sessions("worker:0", "stdout", "c1") == {0: 0, 1: 40}
+        assert job.sessions("worker:0", "stderr", "") == {0: 0, 1: 9}
+        assert job.sessions("worker:0", "other.log", "c1") == {}, "not known"
+        assert job.sessions("am", "stderr", "") == {}

@@ -10,10 +10,11 @@ from tony_core.cli.options import history_of
 from tony_core.cli.output import line, note, print_json, raw, safe, warn
 from tony_core.client.errors import ClientError, UsageError
 from tony_core.client.exit_codes import ExitCode
-from tony_core.files.location import is_remote, join, masked
+from tony_core.files.location import is_remote, join, local_path, masked
 from tony_core.files.registry import filesystem
 from tony_core.history.configuration import parse_config
 from tony_core.history.reader import JobHistory
+from tony_core.jsontext import write_value
 from tony_core.view import JobView
 
 FORMATS = ("html", "json", "jhist")
@@ -65,9 +66,28 @@ def export(
     if target == "-":
         raw(data)
         return 0
-    filesystem(target).put(target, data.encode(), 0o600)
+    _write(target, data.encode("utf-8", "replace"))
     note(f"written: {masked(target)}")
     return 0
+
+
+def _write(target: str, data: bytes) -> None:
+    """Write a file whole, or into what stands there already: a pipe, a device, a link's target."""
+    if is_remote(target):
+        filesystem(target).put(target, data, 0o600)
+        return
+    path = os.path.realpath(local_path(target))
+    if os.path.isdir(path):
+        raise UsageError(f"{target} is a folder; name a file in it by --output")
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb") as stream:
+                stream.write(data)
+        else:
+            filesystem(path).put(path, data, 0o600)
+    except OSError as error:
+        # Not the name of the file beside it that was to become the target.
+        raise type(error)(error.errno, error.strerror or str(error), target) from None
 
 
 def document(record: JobHistory, view: JobView, config: Optional[bytes]) -> Dict[str, Any]:
@@ -84,9 +104,7 @@ def document(record: JobHistory, view: JobView, config: Optional[bytes]) -> Dict
 
 def encode_document(record: JobHistory, view: JobView, config: Optional[bytes]) -> str:
     """The :func:`document` as JSON."""
-    import json
-
-    return json.dumps(document(record, view, config), indent=2, default=str) + "\n"
+    return write_value(document(record, view, config), indent=2) + "\n"
 
 
 def read_entries(

@@ -9,13 +9,14 @@ shown as ``\\x1b`` and the like: everything that the verbs print goes through th
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Pattern, Sequence, TextIO
+
+from tony_core.jsontext import write_value
 
 if TYPE_CHECKING:
     from tony_core.schedulers.port import LifetimeLimit
@@ -60,9 +61,7 @@ def paint_state(state: str, stream: TextIO) -> str:
 
 def print_json(data: Any, indent: Optional[int] = 2) -> None:
     """One JSON document on standard output; on one line without ``indent``."""
-    separators = None if indent else (",", ":")
-    text = json.dumps(data, indent=indent, separators=separators, default=str)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(write_value(data, indent or None) + "\n")
     sys.stdout.flush()
 
 

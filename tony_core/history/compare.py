@@ -1,23 +1,28 @@
 """Jobs side by side: what differs in their configuration, where their time went, what they cost and
 gave, and their metrics over each other. Pure.
 
-Metrics are those of the task that speaks for a job (its chief, else worker 0), aligned by the
-steps that it reported, or by the seconds since its programs started. A step that a later session
-did again counts as that session did it.
+Metrics are those of the task that speaks for a job (its chief, else worker 0). What programs report
+is aligned by the steps that they reported with it, else by the seconds since they started; so is
+what was measured of them, which is sampled by the clock and not by steps. A step that a later
+session did again counts as that session did it.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from math import floor
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.history.figures import job_figures
+from tony_core.history.lost_work import tasks_to_measure
+from tony_core.history.metric_file import Latest
 from tony_core.history.metric_points import (
     SAVED,
     STEP,
     Points,
     chief_of,
+    is_measured,
     metrics_of,
     points_of,
     steps_of,
@@ -30,6 +35,7 @@ from tony_core.history.timeline import Timeline, timeline
 FEWEST, MOST = 2, 20
 BY_STEP, BY_SECONDS = "step", "seconds"
 _POINTS = 300  # of one curve
+_NEARLY = 1e-6  # of a step, that rounding may take from one
 _METRICS = 100
 _RESULTS = 200
 _LONGEST = 2000  # characters of a value of a result
@@ -47,6 +53,7 @@ class Compared(NamedTuple):
 
     record: JobHistory
     config: Optional[Mapping[str, str]] = None  # None: it was not kept, or cannot be read
+    figures: Optional[Mapping[str, float]] = None  # where they are known: else of all metrics
 
 
 class Row(NamedTuple):
@@ -76,7 +83,7 @@ class MetricRow(NamedTuple):
     across: str  # BY_STEP or BY_SECONDS
     curves: Tuple[Curve, ...]
     last: Tuple[Optional[float], ...]
-    at: Optional[float] = None  # the furthest step or second that all of them reached
+    at: Optional[float] = None  # the furthest step or second that all of them have; None: no such
     values: Tuple[Optional[float], ...] = ()  # there
 
 
@@ -118,7 +125,10 @@ def compare(jobs: Sequence[Compared], across: str = "") -> Comparison:
         raise ValueError(f"{len(jobs)} jobs cannot be compared; expected {FEWEST} to {MOST}")
     records = [job.record for job in jobs]
     lines = [timeline(record) for record in records]
-    figures = [job_figures(record, line) for record, line in zip(records, lines)]
+    figures = [
+        job_figures(job.record, line) if job.figures is None else job.figures
+        for job, line in zip(jobs, lines)
+    ]
     sums = [line.sums() for line in lines]
     return Comparison(
         jobs=tuple(_head(record, line) for record, line in zip(records, lines)),
@@ -129,6 +139,14 @@ def compare(jobs: Sequence[Compared], across: str = "") -> Comparison:
         results=_results(records),
         metrics=_metrics(records, lines, across),
     )
+
+
+def tasks_to_compare(tasks: Sequence[Mapping[str, Any]], latest: Latest) -> Tuple[str, ...]:
+    """The tasks whose metrics :func:`compare` needs of a job whose figures are known."""
+    named = JobHistory("", tasks=tuple(tasks), metrics={"task": latest})
+    names = dict.fromkeys(name for values in latest.values() for name in values)
+    speaking = (task for name in names for task in tasks_with(named, name)[:1])
+    return tuple(dict.fromkeys((*speaking, chief_of(named), *tasks_to_measure(tasks, latest))))
 
 
 def differences(configs: Sequence[Optional[Mapping[str, str]]]) -> Tuple[Row, ...]:
@@ -209,7 +227,11 @@ def _metric(
 ) -> MetricRow:
     tasks = [next(iter(tasks_with(record, name)), "") for record in records]
     if across not in (BY_STEP, BY_SECONDS):
-        have = [steps_of(record, task) is not None for record, task in zip(records, tasks) if task]
+        have = [
+            steps_of(record, task) is not None and not is_measured(record, task, name)
+            for record, task in zip(records, tasks)
+            if task
+        ]
         across = BY_STEP if have and all(have) else BY_SECONDS
     curves = []
     for number, (record, line, task) in enumerate(zip(records, lines, tasks)):
@@ -220,6 +242,8 @@ def _metric(
     jobs = range(len(records))
     last = tuple(by_job[job][-1][1] if job in by_job else None for job in jobs)
     at = min((points[-1][0] for points in by_job.values()), default=None)
+    if at is not None and at < max(points[0][0] for points in by_job.values()):
+        at = None  # one ended before another's first value
     values = tuple(_value_at(by_job.get(job, ()), at) for job in jobs)
     return MetricRow(name, across, tuple(_thinned(each) for each in curves), last, at, values)
 
@@ -236,8 +260,9 @@ def _aligned(record: JobHistory, line: Timeline, task: str, name: str, across: s
     kept: List[Tuple[float, float]] = []
     for at, value in reversed(points):
         step = steps.at(at)
-        if step is not None and (not kept or step < kept[-1][0]):
-            kept.append((round(step, 3), value))
+        whole = None if step is None else float(floor(step + _NEARLY))
+        if whole is not None and (not kept or whole < kept[-1][0]):
+            kept.append((whole, value))
     return tuple(reversed(kept))
 
 

@@ -4,7 +4,7 @@
 ``live-0001.jsonl``    what has changed since the summary that names it (its ``live``)
 ``events-0001.jsonl``  the story
 ``metrics-0001.jsonl`` the points of the metric series, while the job runs
-``metrics.json``       the same series at the end of the job, in the shape of the job's page
+``metrics.jsonl``      the same series at the end of the job, a line for each task
 ``tony-final.xml``     the configuration, masked
 """
 
@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Mapping
 
 SUMMARY = "summary.json"
-METRICS = "metrics.json"
+METRICS = "metrics.jsonl"
 CONFIG = "tony-final.xml"
 EVENTS, POINTS, LIVE = "events", "metrics", "live"  # kinds of files that are numbered
 KINDS = (EVENTS, POINTS, LIVE)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
+from tony_core.history.metric_file import Latest
 from tony_core.history.metric_points import SAVED, STEP, Points, points_of, tasks_with
 from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import LOST, RUNNING, Session, Span
+
+
+def tasks_to_measure(tasks: Sequence[Mapping[str, Any]], latest: Latest) -> Tuple[str, ...]:
+    """The tasks whose points :func:`with_lost` needs, by the names of all tasks' metrics."""
+    named = JobHistory("", tasks=tuple(tasks), metrics={"task": latest})
+    return (*tasks_with(named, STEP)[:1], *tasks_with(named, SAVED))
 
 
 def with_lost(

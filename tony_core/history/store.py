@@ -7,8 +7,8 @@ grows, so little is lost with a master that is killed. Other file systems only p
 that follows another begins files of its own.
 
 ``summary.json`` is ``{"job", "tasks", "live"}`` in the very shapes of the job's page, and ``live``
-the number of the file that has what changed since. At the end there is none, and ``metrics.json``
-stands for the points.
+the number of the file that has what changed since. At the end there is none, and
+``metrics.jsonl`` stands for the points.
 
 A place where the first write fails is given up for the fallback, and that is reported; one that
 fails later is reported as well, and tried again. :mod:`tony_core.history.access` decides who may
@@ -37,6 +37,7 @@ from tony_core.history.layout import (
     segment_name,
     segment_number,
 )
+from tony_core.history.metric_file import encode_series
 
 SEGMENT_BYTES = 64 * 1024
 POINTS_BYTES = 1024 * 1024  # of metrics, of which a large job has many
@@ -181,7 +182,7 @@ class HistoryWriter:
         for name in self._old_points:
             self._writer.discard(name)
         self._points.begin(self._points.number + 1)
-        self._writer.put(METRICS, Change(encode(data), removes=tuple(self._old_points)))
+        self._writer.put(METRICS, Change(encode_series(data), removes=tuple(self._old_points)))
 
     def config(self, text: bytes) -> None:
         """Keep the job's masked configuration beside its story."""

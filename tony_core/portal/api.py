@@ -27,13 +27,33 @@ def routes(site: Site) -> List[Route]:
 
     def metrics(request: Request) -> Response:
         row, source = site.open(request)
+        viewer = site.viewer(request).name
+        problems: List[str] = []
 
         def make() -> bytes:
-            return encode(source.record(events=False).metrics)
+            record = source.record(events=False)
+            problems.extend(record.problems)
+            return encode(record.metrics)
+
+        def find() -> bytes:
+            return site.cache.get(row, "metrics", make, len, viewer, lambda made: not problems)
 
         with reading():
-            data = source.metrics_json()
-            return json_bytes(data or site.cache.get(row, "metrics", make, len))
+            return json_bytes(source.metrics_json() or find())
+
+    def tasks(request: Request) -> Response:
+        job = open_job(site, request)
+        viewer = site.viewer(request).name
+        return json_bytes(
+            site.cache.get(
+                job.row,
+                "tasks",
+                lambda: encode(tasks_json(job)),
+                len,
+                viewer,
+                lambda made: not job.problems,
+            )
+        )
 
     def course(request: Request) -> Response:
         return json_answer(course_of(site, request, open_job(site, request)).timeline)
@@ -47,11 +67,16 @@ def routes(site: Site) -> List[Route]:
 
     def config(request: Request) -> Response:
         _, source = site.open(request)
-        return json_answer({"config": [entry._asdict() for entry in source.config()]})
+        try:
+            entries, problems = source.config(), []
+        except (OSError, ValueError) as error:
+            entries, problems = (), [str(error)]
+        found = [entry._asdict() for entry in entries]
+        return json_answer({"config": found, "problems": problems})
 
     return [
         Route("/jobs/{app_id}/api/job", with_job(job_json)),
-        Route("/jobs/{app_id}/api/tasks", with_job(tasks_json)),
+        Route("/jobs/{app_id}/api/tasks", tasks),
         Route("/jobs/{app_id}/api/metrics", metrics),
         Route("/jobs/{app_id}/api/timeline", course),
         Route("/jobs/{app_id}/api/events", events),

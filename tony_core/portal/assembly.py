@@ -1,7 +1,8 @@
 """The portal's parts put together: index and scanner, schedulers and sources, the application.
 
 :class:`AllJobs` is what the pages see of index and schedulers: the index's rows with what the
-schedulers know better, and before them the running jobs that have no history yet.
+schedulers have known better for the last moments (then the index has it too), and before them the
+running jobs that have no history yet.
 """
 
 from __future__ import annotations
@@ -51,10 +52,15 @@ class AllJobs:
         return (*known, *self._live.unlisted(viewer, self._index.known, app_id=app_id))
 
     def runs(
-        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+        self,
+        viewer: Viewer,
+        pipeline: str = "",
+        tag: str = "",
+        since: float = 0.0,
+        owner: str = "",
     ) -> Tuple[JobRow, ...]:
         """The newest jobs of a pipeline or tag, the oldest of them first."""
-        return self._index.runs(viewer, pipeline, tag, since)
+        return self._index.runs(viewer, pipeline, tag, since, owner)
 
     def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
         """Sums of figures."""
@@ -83,6 +89,10 @@ class Portal(NamedTuple):
             found += (f"The history location {state.name}: {note}" for note in state.notes)
         return [*found, *self.publisher.problems(), *self.live.problems()]
 
+    def notes(self) -> List[str]:
+        """What who runs the portal should know of the places."""
+        return [note for state in self.scanner.states() for note in state.notes]
+
     def numbers(self) -> Dict[str, float]:
         """Gauges for Prometheus."""
         states = self.scanner.states()
@@ -105,12 +115,13 @@ def assemble(
         stack.callback(index.close)
         publisher = JhistPublisher(settings.locations, log)
         stack.callback(publisher.close)
-        scanner = Scanner(settings.locations, index, log, publisher.on_ended)
-        stack.callback(scanner.close)
         pool = SchedulerPool(settings.schedulers, is_for_many=settings.is_for_many)
         stack.callback(pool.close)
+        list_own = None if settings.is_for_many else pool.list_own
         live = LiveJobs(pool)
         stack.callback(live.close)
+        scanner = Scanner(settings.locations, index, log, publisher.on_ended, live, list_own)
+        stack.callback(scanner.close)
 
         def open_folder(row: JobRow) -> JobFolder:
             location = locations.get(row.location)
@@ -133,7 +144,11 @@ def assemble(
             AllJobs(index, live),
             sources.open,
             endings=endings,
-            find_problems=lambda: [*portal[0].problems(), *problems],
+            find_problems=lambda: [
+                *portal[0].problems(),
+                *problems,
+                *(() if settings.is_for_many else portal[0].notes()),
+            ],
             tensorboards=relay,
             log=log,
         )

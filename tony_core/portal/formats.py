@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from typing import Any, Optional
 
 from markupsafe import Markup, escape
 
+from tony_core.jsontext import is_number
+
+MOST_MARKS = 2000  # of one text
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
@@ -52,6 +54,23 @@ def show_number(value: Optional[float], digits: int = 1) -> str:
     return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
+def show_amount(value: Optional[float], digits: int = 1) -> str:
+    """An amount of hours or of jobs: ``< 0.01`` where it is next to nothing."""
+    if _is_finite(value) and value is not None and 0 < value < 0.01:
+        return "< 0.01"
+    return show_number(value, digits)
+
+
+def show_running(seconds: Optional[float]) -> Markup:
+    """A duration that the page's script lets go on."""
+    text = show_span(seconds)
+    return (
+        Markup('<span data-ticks="{}">{}</span>').format(f"{seconds:.0f}", text)
+        if text
+        else (Markup())
+    )
+
+
 def show_bytes(size: float) -> str:
     """``512 B``, ``1.5 kB``, ``20 MB``."""
     for unit in ("B", "kB", "MB", "GB"):
@@ -82,13 +101,14 @@ def name_link(name: str) -> str:
 
 
 def mark_words(text: str, words: str) -> Markup:
-    """A text with the places marked where ``words`` stand in it."""
-    parts = re.split(f"({re.escape(words)})", text, flags=re.IGNORECASE) if words else [text]
-    return Markup().join(
-        Markup("<mark>{}</mark>").format(part) if number % 2 else escape(part)
-        for number, part in enumerate(parts)
-    )
+    """A text with the places marked where ``words`` stand in it, the first :data:`MOST_MARKS`."""
+    if not words:
+        return escape(text)
+    parts = re.split(f"({re.escape(words)})", text, maxsplit=MOST_MARKS, flags=re.IGNORECASE)
+    parts = [str(escape(part)) for part in parts]
+    parts[1::2] = [f"<mark>{part}</mark>" for part in parts[1::2]]
+    return Markup("".join(parts))  # noqa: S704 - each part is escaped
 
 
 def _is_finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    return is_number(value)

@@ -20,6 +20,7 @@ from tony_core.files.local import stat_of, user_name
 from tony_core.files.location import is_app_id, join, local_path, masked
 from tony_core.files.port import FileSystem, ReadOnlyFileSystem, Stat, limited_wait, wait_limit
 from tony_core.history.layout import CONFIG, METRICS, POINTS, is_history_file, segment_number
+from tony_core.history.metric_file import Wanted, page_json
 from tony_core.history.reader import LARGEST, JobHistory, NoHistory, read_folder
 
 MOST_FILES = 10_000
@@ -75,10 +76,17 @@ class JobFolder(ABC):
         """The newest state of its files."""
 
     @abstractmethod
-    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
+    def record(
+        self,
+        events: bool = True,
+        metrics: Optional[Wanted] = None,
+        known: Optional[JobHistory] = None,
+    ) -> JobHistory:
         """Everything known of the job; what cannot be read is in its ``problems``.
 
-        ``metrics``: whether their series are wanted; unless it says otherwise, with the events.
+        ``metrics``: whether, or of which tasks, their series are wanted; unless it says otherwise,
+        all with the events. ``known`` has the job and its tasks where they have been read, of a job
+        that has ended.
         """
 
     @abstractmethod
@@ -102,7 +110,7 @@ class JobFolder(ABC):
 class TonyFolder(JobFolder):
     """A folder in the layout of :mod:`tony_core.history`."""
 
-    def __init__(self, app_id: str, owner: str, location: str, files: FileSystem) -> None:
+    def __init__(self, app_id: str, owner: str, location: str, files: FolderFiles) -> None:
         self.app_id = app_id
         self.owner = owner
         self.location = location
@@ -111,16 +119,27 @@ class TonyFolder(JobFolder):
     def fingerprint(self) -> Fingerprint:
         return fingerprint_of(self._files.list(self.location))
 
-    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
-        return read_folder(self.location, self.app_id, events, self._files, metrics)
+    def record(
+        self,
+        events: bool = True,
+        metrics: Optional[Wanted] = None,
+        known: Optional[JobHistory] = None,
+    ) -> JobHistory:
+        record = read_folder(self.location, self.app_id, events, self._files, metrics, known)
+        try:
+            self._files.check(join(self.location, CONFIG))
+        except FileNotFoundError:
+            return record
+        except OSError as error:  # read on demand only, and named at once
+            return record._replace(problems=(*record.problems, f"{CONFIG}: {error}"))
+        return record
 
     def config(self) -> Optional[bytes]:
         return self._get(CONFIG)
 
     def metrics_json(self) -> Optional[bytes]:
         data = self._get(METRICS)
-        is_whole = data is not None and data[:1] == b"{" and data.rstrip()[-1:] == b"}"
-        return data if is_whole else None
+        return page_json(data) if data else None
 
     def _get(self, name: str) -> Optional[bytes]:
         try:
@@ -132,7 +151,7 @@ class TonyFolder(JobFolder):
         self._files.close()
 
 
-Make = Callable[[str, str, str, FileSystem], JobFolder]
+Make = Callable[[str, str, str, "FolderFiles"], JobFolder]
 """Makes a folder of its layout: of the job's id, its owner, its location and its files."""
 
 
@@ -218,13 +237,17 @@ def _refused(location: str, error: OSError) -> OSError:
     return error
 
 
-class _Below(ReadOnlyFileSystem):
+class FolderFiles(ReadOnlyFileSystem):
     """The files of one folder, and no others."""
 
     refusal = (errno.EROFS, "the portal only reads history")
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+
+    @abstractmethod
+    def check(self, location: str) -> None:
+        """Raise the OSError of a file that may not be read, without reading it."""
 
     def _name(self, location: str) -> str:
         """The name below the folder; empty for the folder itself."""
@@ -236,7 +259,7 @@ class _Below(ReadOnlyFileSystem):
         return name
 
 
-class _LocalFiles(_Below):
+class _LocalFiles(FolderFiles):
     """By the open folder: what its name leads to meanwhile does not matter."""
 
     def __init__(self, folder: str, handle: int) -> None:
@@ -290,6 +313,9 @@ class _LocalFiles(_Below):
             os.close(handle)
             raise
 
+    def check(self, location: str) -> None:
+        self.open(location).close()
+
     def get(self, location: str, limit: Optional[int] = None) -> bytes:
         """The file as it is now: to ask for all that the limit allows would reserve that memory."""
         with self.open(location) as stream:
@@ -297,7 +323,7 @@ class _LocalFiles(_Below):
             return stream.read(size if limit is None else min(size, limit))
 
 
-class _RemoteFiles(_Below):
+class _RemoteFiles(FolderFiles):
     """By the folder's own listing, which names each file's owner."""
 
     def __init__(self, files: FileSystem, folder: str, owner: str) -> None:
@@ -319,13 +345,16 @@ class _RemoteFiles(_Below):
         self._listed = {item.location: item for item in found}
         return [item for item in found if not item.is_dir]
 
-    def open(self, location: str, offset: int = 0) -> BinaryIO:
+    def check(self, location: str) -> None:
         self._name(location)
         found = self._listed.get(location) or self.stat(location)
         if found.is_dir:
             raise UnsafeHistory(location, "is not a plain file")
         _check_owner(location, found.owner, self._owner)
         _check_size(location, found.size)
+
+    def open(self, location: str, offset: int = 0) -> BinaryIO:
+        self.check(location)
         with bounded_wait():
             return self._files.open(location, offset)
 

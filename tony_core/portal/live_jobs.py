@@ -12,8 +12,10 @@ the files, and the owner by the scheduler. Else a folder with another user's id 
 get that user's state, page and logs.
 
 History of a job whose master was killed has no end. The index shows it as running, and its
-scheduler does not list it: then the scheduler is asked for that one (:meth:`LiveJobs.overlay`), in
-the scheduler's thread, and the answer shows up at the next look."""
+scheduler does not list it: then the scheduler is asked for that one, in the scheduler's thread,
+when the job leaves its list or when the scanner asks (:meth:`LiveJobs.ask_end`). The scanner puts
+the answer into the index; until then :meth:`LiveJobs.overlay` shows it.
+"""
 
 from __future__ import annotations
 
@@ -154,6 +156,16 @@ class LiveJobs:
         """The end that a scheduler reported of a job that it does not list any more."""
         with self._lock:
             return self._ends.get((app_id, owner), (None, 0.0))[0]
+
+    def ask_end(self, app_id: str, owner: str) -> bool:
+        """Have the end of a job asked for, unless it runs; whether an earlier call was answered."""
+        if self.job(app_id, owner) is not None:
+            return False
+        self._want(app_id, owner)
+        key = (app_id, owner)
+        with self._lock:
+            waits = any(key in wanted for wanted in self._wanted.values())
+            return not self._wanted or (key in self._ends and not waits)
 
     def problems(self) -> List[str]:
         """A sentence for each scheduler that does not answer, or lists too much."""

@@ -1,7 +1,9 @@
 """What pages of jobs are made from, kept for the next reader.
 
-Of a job that has ended it is kept as long as the index has the same row of it; of one that runs
-for ten times what it took to make, so that many readers of a large job cost what one costs.
+Of a job that has ended it is kept as long as the index has the same row of it, for some minutes.
+Of one that runs, or could not be read whole, for ten times what it took to make, so that many looks
+at a large job cost what one costs. What a running job's page or scheduler says is said to one
+viewer, so it is kept for that viewer alone.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from tony_core.portal.index.rows import JobRow
 
 MOST_BYTES = 24 << 20
 LARGEST = 6 << 20  # of one entry
-LONGEST_S = 30.0  # of a job that runs
+LONGEST_S = 30.0  # of a job that runs, or was not read whole
+LONGEST_ENDED_S = 600.0
 TIMES = 10.0
 ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
 
 _T = TypeVar("_T")
-_Key = Tuple[str, str, str]
+_Key = Tuple[str, str, str, str]
 
 
 class _Entry(NamedTuple):
@@ -43,10 +46,20 @@ class PageCache:
         self._size = 0
 
     def get(
-        self, row: JobRow, kind: str, make: Callable[[], _T], size_of: Callable[[_T], int]
+        self,
+        row: JobRow,
+        kind: str,
+        make: Callable[[], _T],
+        size_of: Callable[[_T], int],
+        viewer: str = "",
+        is_whole: Callable[[_T], bool] = lambda value: True,
     ) -> _T:
-        """The value that is kept, or a new one; ``size_of`` it is about how many bytes."""
-        key = (row.location, row.app_id, kind)
+        """The value that is kept, or a new one; ``size_of`` it is about how many bytes.
+
+        ``viewer``: in whose name it is read. ``is_whole``: whether all of it could be.
+        """
+        has_ended = row.state in ENDED and bool(row.finished)
+        key = (row.location, row.app_id, kind, "" if has_ended else viewer)
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None and self._holds(entry, row):
@@ -55,16 +68,19 @@ class PageCache:
         began = self._clock()
         value = make()
         cost = self._clock() - began
-        until = self._clock() + min(LONGEST_S, TIMES * cost)
+        lasts = has_ended and is_whole(value)
+        until = self._clock() + (LONGEST_ENDED_S if lasts else min(LONGEST_S, TIMES * cost))
         size = size_of(value)
         if size <= LARGEST:
             self._put(key, _Entry(row, value, size, until))
         return value
 
     def _holds(self, entry: _Entry, row: JobRow) -> bool:
+        if self._clock() >= entry.until:
+            return False
         if row.state in ENDED and row.finished:
             return entry.row == row
-        return entry.row.owner == row.owner and self._clock() < entry.until
+        return entry.row.owner == row.owner
 
     def _put(self, key: _Key, entry: _Entry) -> None:
         with self._lock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -54,6 +55,9 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     """
     raise_file_limit()
     _log_faults()
+    # A job of a thousand tasks is a hundred thousand objects in no cycle: to look for cycles each
+    # 700 of them takes as long as to make them.
+    gc.set_threshold(50_000, 20, 50)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(bind(settings))
         host, port = listener.getsockname()[:2]
@@ -131,6 +135,7 @@ def make_login(settings: Settings, sessions: Sessions, peers: Peers) -> LoginMet
 def make_parts(settings: Settings, audit: Audit) -> Parts:
     """The index, the sources and the application, started."""
     from tony_core.portal.assembly import assemble
+    from tony_core.portal.index.database import IndexInUse
     from tony_core.portal.jvm.names import UnusableRoot
 
     try:
@@ -143,6 +148,11 @@ def make_parts(settings: Settings, audit: Audit) -> Parts:
         where = error.filename or settings.index_folder
         reason = (error.strerror or str(error)).lower()
         raise PortalError(f"the index cannot be kept at {where}: {reason}") from None
+    except IndexInUse as error:
+        raise PortalError(
+            f"{error}: end that one, or give this one an index of its own by --index PATH"
+            " (index in its file)"
+        ) from None
     except UnusableRoot as error:
         raise PortalError(f"write-jhist: {error}") from None
 

@@ -7,7 +7,6 @@ each page allows no other, and a text of a job that got through the escaping wou
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import time
 from pathlib import Path
@@ -29,6 +28,7 @@ import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from tony_core.jsontext import write_value
 from tony_core.portal import formats
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import JobSource
@@ -79,9 +79,14 @@ class JobIndex(Protocol):
         """The jobs of an id."""
 
     def runs(
-        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+        self,
+        viewer: Viewer,
+        pipeline: str = "",
+        tag: str = "",
+        since: float = 0.0,
+        owner: str = "",
     ) -> Sequence[JobRow]:
-        """The newest jobs of a pipeline or tag, the oldest of them first."""
+        """The newest jobs of a pipeline or tag (and owner), the oldest of them first."""
 
     def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
         """The sums of figures by ``user``, ``queue``..."""
@@ -146,7 +151,9 @@ def make_templates() -> jinja2.Environment:
         plain=formats.plain_text,
         link_name=formats.name_link,
         marked=formats.mark_words,
+        amount=formats.show_amount,
         ran=lambda row: formats.show_span(duration_of(row, time.time())),
+        running=lambda row: show_duration(row, time.time()),
     )
     made.tests["match"] = lambda text, shape: re.match(shape, text) is not None
     made.globals.update(write_query=write_query, version=__version__, ended_states=ENDED)
@@ -254,10 +261,19 @@ class Site:
             several_locations=len(self.settings.locations) > 1,
             **values,
         )
-        tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:24]}"'
+        data = text.encode(
+            "utf-8", "replace"
+        )  # a name out of a path may hold half a surrogate pair
+        tag = f'"{hashlib.sha256(data).hexdigest()[:24]}"'
         if status == 200 and request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={**HEADERS, "ETag": tag})
-        return HTMLResponse(text, status, headers={**HEADERS, "ETag": tag})
+        return HTMLResponse(data, status, headers={**HEADERS, "ETag": tag})
+
+
+def show_duration(row: JobRow, now: float) -> str:
+    """How long a job took, or takes: then it goes on."""
+    seconds = duration_of(row, now)
+    return formats.show_span(seconds) if row.state in ENDED else formats.show_running(seconds)
 
 
 def duration_of(row: JobRow, now: float) -> Optional[float]:
@@ -272,7 +288,7 @@ def duration_of(row: JobRow, now: float) -> Optional[float]:
 
 def encode(data: Any) -> bytes:
     """Data as JSON."""
-    return json.dumps(data, separators=(",", ":"), default=str).encode()
+    return write_value(data).encode()
 
 
 def json_answer(data: Any, status: int = 200) -> Response:

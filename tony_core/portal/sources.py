@@ -24,12 +24,14 @@ from typing import (
 from urllib.parse import urlsplit
 
 from tony_core.client.errors import PageError
-from tony_core.client.merge import from_page, lasting_links, with_end
+from tony_core.client.merge import from_page, lasting_links
 from tony_core.client.page import JobPage
 from tony_core.hadoop.web import WebAccess
 from tony_core.history.configuration import parse_config
 from tony_core.history.layout import event_number
+from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
+from tony_core.portal.index.ends import end_of, ended_record
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
 from tony_core.portal.live_jobs import LIVE, LiveJob, LiveJobs, has_ended
@@ -38,7 +40,7 @@ from tony_core.portal.schedulers import SchedulerPool
 from tony_core.portal.task_logs import TaskLogs
 from tony_core.portal.viewer import Viewer
 from tony_core.schedulers.port import AppStatus, LogRef, Scheduler, SchedulerError
-from tony_core.view import HISTORY, MASTER, PAGE, JobView, read_task
+from tony_core.view import HISTORY, MASTER, PAGE, JobView, TaskView, read_task
 
 
 class HistoryFolder(Protocol):
@@ -46,7 +48,12 @@ class HistoryFolder(Protocol):
 
     owner: str
 
-    def record(self, events: bool = True, metrics: Optional[bool] = None) -> JobHistory:
+    def record(
+        self,
+        events: bool = True,
+        metrics: Optional[Wanted] = None,
+        known: Optional[JobHistory] = None,
+    ) -> JobHistory:
         """Everything known of the job."""
 
     def config(self) -> Optional[bytes]:
@@ -81,21 +88,23 @@ class Sources:
         """Close what is open to jobs' pages."""
         self._pages.close()
 
-    def history(self, row: JobRow, events: bool, metrics: bool) -> JobHistory:
+    def history(
+        self, row: JobRow, events: bool, metrics: Wanted, known: Optional[JobHistory] = None
+    ) -> JobHistory:
         """What the files say; where they cannot be read, why."""
         try:
             with self._folder(row) as folder:
-                return folder.record(events, metrics)
+                return folder.record(events, metrics, known)
         except (LookupError, OSError) as error:
             return JobHistory(row.app_id, problems=(_reason(error),))
 
     def config(self, row: JobRow) -> Optional[bytes]:
-        """The configuration's file."""
+        """The configuration's file; None where there is none. Raises OSError."""
         try:
             with self._folder(row) as folder:
                 return folder.config()
-        except (LookupError, OSError):
-            return None
+        except LookupError:
+            return None  # there is no history, which its record's problems say
 
     def metrics_json(self, row: JobRow) -> Optional[bytes]:
         """The file of its metrics."""
@@ -144,29 +153,45 @@ class PortalJob:
         self._job = job
         self.is_running = job is not None  # as its scheduler lists it
         self._record: Optional[JobHistory] = None
+        self._view: Optional[JobView] = None
+        self._read_tasks: Optional[Tuple[Mapping[str, Any], ...]] = None
 
     # ------------------------------------------------------------------ what is known
 
-    def record(self, events: bool = True, metrics: bool = True) -> JobHistory:
+    def record(
+        self, events: bool = True, metrics: Wanted = True, known: Optional[JobView] = None
+    ) -> JobHistory:
         """The newest that is known: job, tasks, metrics, story, problems."""
-        self._record = self._read(events, metrics)
+        if known is not None and not self.is_running and self.row.finished:
+            tasks = tuple(task.to_json() for task in known.tasks)
+            state = JobHistory(self.row.app_id, known.to_page_json(), tasks)
+            return self._sources.history(self.row, events, metrics, state)
+        record, source = self._read(events, metrics)
+        self._view = _view_of(record, self.row, self._status(), source)
+        self._record = _shown(record, self._view)
         return self._record
 
-    def _read(self, events: bool, metrics: bool) -> JobHistory:
+    def view(self) -> JobView:
+        """The job as the newest record has it."""
+        self._known()
+        assert self._view is not None
+        return self._view
+
+    def _read(self, events: bool, metrics: Wanted) -> Tuple[JobHistory, str]:
+        """The newest as page or files have it, and which of them."""
         page_problem = ""
         if self._job is not None and self._job.status.page_url:
             try:
-                return self._of_page(self._job, metrics)
+                return self._of_page(self._job, bool(metrics)), PAGE
             except PageError as error:
                 page_problem = f"the job's page does not answer, this is its history: {error}"
         record = self._sources.history(self.row, events, metrics)
         status = self._status()
-        if status is not None and status.state.ended and not record.job.get("finished"):
-            record = with_end(record, status)
+        record = ended_record(record, status or end_of(self.row))
         problems = list(record.problems)
         if page_problem:
             problems.insert(0, page_problem)
-        return _shown(record, self.row, status, HISTORY)._replace(problems=tuple(problems))
+        return record._replace(problems=tuple(problems)), HISTORY
 
     def metrics_json(self) -> Optional[bytes]:
         """The metrics of a job that has ended as its file has them."""
@@ -174,21 +199,21 @@ class PortalJob:
 
     def events(self, since: int) -> Tuple[List[Mapping[str, Any]], int]:
         """The story's lines after number ``since``, and the number to ask for next."""
-        found = self.record(metrics=False).events
+        found = self._read(True, False)[0].events
         fresh = [event for event in found if event_number(event) > since]
         newest = max((event_number(event) for event in found), default=0)
         # A number that no line has yet is of another master, or made up.
         return fresh, max((event_number(event) for event in fresh), default=min(since, newest))
 
     def config(self) -> Tuple[ConfigEntry, ...]:
-        """The configuration that it ran with; empty where none was kept."""
+        """The configuration that it ran with; empty where none was kept.
+
+        Raises OSError where it may not be read, ValueError where it is damaged.
+        """
         data = self._sources.config(self.row)
         if data is None:
             return ()
-        try:
-            return tuple(ConfigEntry(e.key, e.value, e.source) for e in parse_config(data))
-        except ValueError:
-            return ()
+        return tuple(ConfigEntry(e.key, e.value, e.source) for e in parse_config(data))
 
     def links(self) -> Mapping[str, str]:
         """Links by name; http and https only, for the job's author writes them."""
@@ -210,6 +235,17 @@ class PortalJob:
         """Of each of a task's logs its container and name; the newest container first."""
         return self._logs().streams(self._refs(task))
 
+    def sessions(self, task: str, name: str, container: str) -> Mapping[int, int]:
+        """Of each session that wrote to a log the byte at which it begins; empty: not known."""
+        if task == MASTER:
+            return {}
+        found = self._task(task)
+        where = container or self._refs(task)[-1].container_id
+        if not any(name in run.offsets for run in found.runs if run.container == where):
+            return {}
+        parts = {one: found.part_of(where, name, one) for one in found.sessions_in(where)}
+        return {one: part.begin for one, part in parts.items() if part is not None}
+
     def log(self, task: str, name: str, container: str, offset: int, limit: int) -> LogChunk:
         """A part of a log; a negative ``offset`` counts from its end. Raises LogProblem."""
         refs = self._refs(task)
@@ -229,12 +265,17 @@ class PortalJob:
         """The containers that ran a task, the newest last; at least one."""
         if task == MASTER:
             return (LogRef(""),)
-        for entry in self._known().tasks:
+        refs = self._task(task).log_refs()
+        if not refs:
+            raise LogProblem(f"the task {task} has no container yet")
+        return refs
+
+    def _task(self, task: str) -> TaskView:
+        if self._record is None and self._read_tasks is None:
+            self._read_tasks = self._read(False, False)[0].tasks  # one of them is looked for
+        for entry in self._read_tasks or self._known().tasks:
             if entry.get("task") == task:
-                refs = read_task(entry).log_refs()
-                if not refs:
-                    raise LogProblem(f"the task {task} has no container yet")
-                return refs
+                return read_task(entry)
         raise LogProblem(f"the job {self.row.app_id} has no task {task!r}")
 
     # ------------------------------------------------------------------ of page and scheduler
@@ -249,8 +290,7 @@ class PortalJob:
                 found = page.metrics()
             except PageError as error:
                 problems = (f"the job's page does not give its metrics: {error}",)
-        record = JobHistory(self.row.app_id, read.job, read.tasks, found, read.events, problems)
-        return _shown(record, self.row, job.status, PAGE)
+        return JobHistory(self.row.app_id, read.job, read.tasks, found, read.events, problems)
 
     def _known(self) -> JobHistory:
         if self._record is None:
@@ -263,8 +303,14 @@ class PortalJob:
         return self._sources.live.ended_status(self.row.app_id, self.row.owner)
 
 
-def _shown(record: JobHistory, row: JobRow, status: Optional[AppStatus], source: str) -> JobHistory:
-    """The record in the shapes of :mod:`tony_core.view`, whatever was in it.
+def _shown(record: JobHistory, view: JobView) -> JobHistory:
+    """The record in the shapes of :mod:`tony_core.view`, whatever was in it."""
+    tasks = tuple(task.to_json() for task in view.tasks)
+    return record._replace(app_id=view.app_id, job=view.to_page_json(), tasks=tasks)
+
+
+def _view_of(record: JobHistory, row: JobRow, status: Optional[AppStatus], source: str) -> JobView:
+    """The job of a record.
 
     Id and owner are those of the row: what a page or a file says of them is text.
     """
@@ -279,12 +325,7 @@ def _shown(record: JobHistory, row: JobRow, status: Optional[AppStatus], source:
         "app_id": row.app_id,
         "user": row.owner,
     }
-    view: JobView = from_page(known, record.tasks, status, source, row.app_id)
-    return record._replace(
-        app_id=row.app_id,
-        job=view.to_page_json(),
-        tasks=tuple(task.to_json() for task in view.tasks),
-    )
+    return from_page(known, record.tasks, status, source, row.app_id)
 
 
 def is_web(url: str) -> bool:

@@ -271,7 +271,10 @@ class TensorBoards:
 
     def _copy(self, instance: _Running, row: JobRow, viewer: Viewer) -> Copied:
         job = self._sources.open(row, viewer)
-        log_dir = next((entry.value for entry in job.config() if entry.key == KEY), "")
+        try:
+            log_dir = next((entry.value for entry in job.config() if entry.key == KEY), "")
+        except (OSError, ValueError) as error:
+            raise NoEventFiles(f"the job's configuration cannot be read: {error}") from None
         if not log_dir:
             raise NoEventFiles(
                 f"the job names no folder of event files ({KEY} is not in its configuration)"

@@ -25,6 +25,7 @@ FOREIGN = (
     ("Origin", "null"),
     ("Origin", "http://127.0.0.1:1"),  # what TensorBoard's scripts have
     ("Origin", "http://127.0.0.1"),
+    ("Origin", "http://["),
     ("Sec-Fetch-Site", "cross-site"),
     ("Sec-Fetch-Site", "same-site"),
 )
@@ -167,6 +168,11 @@ class TestWhatChangesSomething:
 
     def test_too_much_is_refused(self, portal: Running) -> None:
         assert portal.ask("/", "POST", "a" * 70_000, [FORM]).status == 413
+
+    def test_a_form_of_too_many_fields_is_refused(self, portal: Running) -> None:
+        body = f"csrf={portal.ask().data['csrf']}" + "&a=1" * 100
+        answer = portal.ask("/", "POST", body, [FORM])
+        assert answer.status == 400 and "more than 100 fields" in answer.text
 
     def test_a_token_of_another_portal_is_none(self, portal: Running, tmp_path: Path) -> None:
         with running(Settings(access_log=str(tmp_path / "other"))) as other:

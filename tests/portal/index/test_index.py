@@ -281,6 +281,7 @@ def test_runs_of_a_pipeline_and_of_a_tag(index: Index) -> None:
     assert ids(index.runs(ADMIN, pipeline="p")) == [1, 2, 4]
     assert ids(index.runs(ANN, pipeline="p", since=NOW + 2)) == [2]
     assert ids(index.runs(ANN, tag="t")) == [1, 3]
+    assert ids(index.runs(ADMIN, pipeline="p", owner="bob")) == [4]
 
 
 def test_a_public_portal_shows_all_to_all(tmp_path: Path) -> None:

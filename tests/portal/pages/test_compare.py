@@ -184,6 +184,29 @@ def test_the_trends_of_a_tag_and_since_a_time() -> None:
         assert client.get("/api/trends").status_code == 400
 
 
+def test_anothers_runs_with_the_same_tag_are_not_mixed_in() -> None:
+    """Anyone may give his job a tag, and show it to all."""
+    sources = nightly()
+    now, readers = time.time(), ("*",)
+    for number in range(40, 90):
+        figures = {"duration_s": 9000.0, "waiting_s": 2.0}
+        row = a_row(number, owner="bob", readers=readers, pipeline=DAG, figures=figures,
+                    submitted=now - 600 + number)  # fmt: skip
+        sources.append(FakeSource(row, StoryBuilder().finish()))
+    with FakePortal(*sources).client() as client:
+        text = client.get(f"/trends?pipeline={DAG}").text
+        assert "30 runs of ann" in text and "application_1_0040" not in text
+        data = client.get(f"/api/trends?pipeline={DAG}").json()
+        assert wrong_with(data, "trends") == [] and data["user"] == "ann"
+        assert len(data["runs"]) == 30 and data["users"] == ["bob", "ann"]
+        every = client.get(f"/trends?pipeline={DAG}&user=*").text
+        assert "80 runs of everyone" in every and '<td data-label="User">bob</td>' in every
+        assert len(client.get(f"/api/trends?pipeline={DAG}&user=bob").json()["runs"]) == 50
+        Page(text), Page(every)
+    with FakePortal(*sources[30:]).client() as client:
+        assert "50 runs of bob" in client.get(f"/trends?pipeline={DAG}").text
+
+
 def test_the_list_of_pipelines() -> None:
     portal = FakePortal(a_source())
     portal.index.sums = [Usage(DAG, 30, {"FAILED": 2}, {"gpu_hours": 4.5}, time.time())]

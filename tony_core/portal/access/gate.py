@@ -28,6 +28,7 @@ from tony_core.portal.settings import Settings
 
 CSRF_HEADER, CSRF_FIELD = "x-csrf-token", "csrf"
 MOST_BODY = 64 * 1024
+MOST_FIELDS = 100  # of a form
 _FORM = "application/x-www-form-urlencoded"
 _FORWARDED = ("x-forwarded-for", "forwarded", "via", "x-real-ip")
 
@@ -180,7 +181,7 @@ class Gate:
         body = await _read_body(request)
         token = request.headers.get(CSRF_HEADER)
         if token is None and request.headers.get("content-type", "").partition(";")[0] == _FORM:
-            values = parse_qs(body.decode("latin-1"), max_num_fields=100).get(CSRF_FIELD, [])
+            values = _fields(body).get(CSRF_FIELD, [])
             token = values[0] if len(values) == 1 else None
         if not self._csrf.is_valid(token, found.login):
             raise Refused(
@@ -218,6 +219,14 @@ async def _read_body(request: Request) -> bytes:
         return await read_body(request, MOST_BODY)
     except BodyRefused as refused:
         raise Refused(refused.status, str(refused), refused.headers) from None
+
+
+def _fields(body: bytes) -> Dict[str, List[str]]:
+    """A form's fields; raises :class:`Refused`."""
+    try:
+        return parse_qs(body.decode("latin-1"), max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise Refused(400, f"the form has more than {MOST_FIELDS} fields") from None
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -57,8 +57,12 @@ def is_foreign(
         return True
     if origin is None:
         return False
+    try:
+        its_host = urlsplit(origin).netloc.lower()
+    except ValueError:
+        return True
     return not (url and origin.lower() == url.lower()) and (
-        urlsplit(origin).netloc.lower() != host.lower() or origin == "null"
+        its_host != host.lower() or origin == "null"
     )
 
 

@@ -22,7 +22,7 @@ from typing import (
     Tuple,
 )
 
-from tony_core.history.reader import KeptHistory
+from tony_core.history.retention import KeptHistory
 from tony_core.portal.index import queries
 from tony_core.portal.index.answers import Answers
 from tony_core.portal.index.database import Database
@@ -51,6 +51,7 @@ class Tracked(NamedTuple):
     changed: float
     settled: bool
     has_ended: bool
+    owner: str = ""
 
 
 class Index:
@@ -113,10 +114,20 @@ class Index:
             return asked.intersection(found)
 
     def runs(
-        self, viewer: Viewer, pipeline: str = "", tag: str = "", since: float = 0.0
+        self,
+        viewer: Viewer,
+        pipeline: str = "",
+        tag: str = "",
+        since: float = 0.0,
+        owner: str = "",
     ) -> Tuple[JobRow, ...]:
-        """The newest jobs of a pipeline or tag since a time, the oldest of them first."""
+        """The newest jobs of a pipeline or tag since a time, the oldest of them first.
+
+        ``owner``: those of this user only.
+        """
         condition, args = "submitted >= ?", [since]  # type: Tuple[str, List[Any]]
+        if owner:
+            condition, args = f"{condition} AND owner = ?", [*args, owner]
         if pipeline:
             condition, args = f"{condition} AND pipeline = ?", [*args, pipeline]
         if tag:
@@ -223,12 +234,12 @@ class Index:
         while True:
             with self._database.read() as reader:
                 found = reader.execute(
-                    f"SELECT app_id, digest, changed, settled, finished FROM {_JOINED}"
+                    f"SELECT app_id, digest, changed, settled, finished, owner FROM {_JOINED}"
                     " WHERE location = ? AND app_id > ? ORDER BY app_id LIMIT 1000",
                     [location, last],
                 ).fetchall()
             yield from (
-                Tracked(row[0], row[1], row[2], bool(row[3]), bool(row[4])) for row in found
+                Tracked(row[0], row[1], row[2], bool(row[3]), bool(row[4]), row[5]) for row in found
             )
             if len(found) < 1000:
                 return

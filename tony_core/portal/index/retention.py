@@ -13,7 +13,8 @@ import time
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from tony_core.files.local import user_name
-from tony_core.history.reader import KeptHistory, NoHistory, choose_expired
+from tony_core.history.reader import NoHistory
+from tony_core.history.retention import KeptHistory, choose_expired
 from tony_core.portal.index.index import Index
 from tony_core.portal.locations import LocationReader
 from tony_core.portal.settings import HistoryLocation

@@ -18,7 +18,7 @@ from tony_core.version import __version__
 
 #: Raised with each change of a table or of what fills it. The index is then made anew, as it is
 #: with each version of TonY.
-VERSION = 1
+VERSION = 2
 STAMP = f"{VERSION} {__version__}"
 
 FIGURES: Tuple[str, ...] = (

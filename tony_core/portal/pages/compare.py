@@ -18,8 +18,10 @@ from tony_core.history.compare import (
     Compared,
     Comparison,
     compare,
+    tasks_to_compare,
 )
 from tony_core.history.figures import name_figure
+from tony_core.history.metric_file import Latest
 from tony_core.history.story_lines import PHASES
 from tony_core.portal.bars import Strip, draw_sums
 from tony_core.portal.index.rows import JobRow
@@ -157,14 +159,22 @@ def find_row(site: Site, request: Request, key: str) -> JobRow:
 
 def _read(site: Site, request: Request, row: JobRow, problems: List[str]) -> Compared:
     source = site.open_source(row, site.viewer(request))
+    has_figures = bool(row.finished and row.figures)
     try:
-        record = source.record()
+        view = source.view()
+        tasks = [{"task": task.task, "tracking": task.tracking} for task in view.tasks]
+
+        def choose(latest: Latest) -> Tuple[str, ...]:
+            return tasks_to_compare(tasks, latest)
+
+        record = source.record(True, choose if has_figures else True, view)
     except (OSError, LookupError) as error:
         raise Problem(
             503, f"{row.app_id} cannot be read now", f"{str(error) or type(error).__name__}"
         ) from error
     problems += [f"{row.app_id}: {problem}" for problem in record.problems]
-    return Compared(record._replace(app_id=row.app_id), read_config(source, problems))
+    figures = dict(row.figures) if has_figures else None
+    return Compared(record._replace(app_id=row.app_id), read_config(source, problems), figures)
 
 
 def read_config(source: Any, problems: List[str]) -> Mapping[str, str] | None:

@@ -12,8 +12,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from tony_core.charts import MEASURED, draw_charts
+from tony_core.charts import MEASURED, draw_charts, tasks_to_draw
 from tony_core.history.layout import event_number
+from tony_core.history.lost_work import tasks_to_measure
+from tony_core.history.metric_file import Latest
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import timeline
 from tony_core.portal.bars import Drawing, draw
@@ -21,7 +23,7 @@ from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, JobSource
 from tony_core.portal.site import ENDED, Problem, Site, safe_links
 from tony_core.portal.tensorboard import KEY as LOG_DIR_KEY
-from tony_core.view import HISTORY, JobView, TaskView, read_job
+from tony_core.view import JobView, TaskView
 
 TABS = (
     ("", "Overview"),
@@ -30,9 +32,9 @@ TABS = (
     ("story", "Story"),
     ("config", "Configuration"),
 )
-WAIT_S = 5  # of the page's own requests for news
+WAIT_S = 2  # of the page's own requests for news
 TASKS_SHOWN = 25  # on the overview
-MANY = 100  # tasks, whose metrics have a page of their own only: they are large
+MANY = 100  # tasks of a running job: its page gives the metrics of all, on their own page only
 TASKS_OF_A_PAGE = 200
 CHARTS_SHOWN = 4  # on the overview
 CHARTS_OF_A_PAGE = 60
@@ -103,12 +105,19 @@ def open_job(site: Site, request: Request) -> OpenJob:
 
     def make() -> Tuple[JobView, Mapping[str, str], Tuple[str, ...], bool]:
         record = source.record(events=False, metrics=False)
-        view = read_job(record.job, record.tasks, HISTORY, row.app_id)
+        view = source.view()
         links = {**safe_links(view.links, frozenset(("portal",))), **safe_links(source.links())}
         return view, links, record.problems, bool(record.job)
 
     with reading():
-        found = site.cache.get(row, "job", make, lambda made: 4000 * (2 + len(made[0].tasks)))
+        found = site.cache.get(
+            row,
+            "job",
+            make,
+            lambda made: 4000 * (2 + len(made[0].tasks)),
+            site.viewer(request).name,
+            lambda made: not made[2],
+        )
     return OpenJob(row, source, *found)
 
 
@@ -116,12 +125,17 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
     """How a job went."""
 
     def make() -> Course:
-        # What was lost with a session is measured in steps, which are metrics.
-        metrics = len(job.view.tasks) <= MANY or job.view.session > 0
-        record = job.source.record(metrics=metrics)
-        tasks = [{"task": task.task} for task in job.view.tasks]
+        tasks = [{"task": task.task, "tracking": task.tracking} for task in job.view.tasks]
+
+        def choose(latest: Latest) -> Tuple[str, ...]:
+            # What was lost with a session is measured in steps, which are metrics.
+            lost = tasks_to_measure(tasks, latest) if job.view.session > 0 else ()
+            return (*tasks_to_draw(tasks, _reported(latest)), *lost)
+
+        are_costly = job.source.is_running and len(tasks) > MANY and job.view.session <= 0
+        record = job.source.record(True, False if are_costly else choose, job.view)
         url = site.job_url(request, job.row, "api/metrics")
-        own = {"task": _reported(record.metrics.get("task"))}
+        own = {kind: _reported(record.metrics.get(kind)) for kind in ("task", "latest")}
         line = timeline(record, time.time() if job.source.is_running else None)
         return Course(
             read_story(record),
@@ -135,7 +149,14 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
         return 300 * (len(made.story) + 8 * len(made.timeline["bars"])) + len(made.own_charts)
 
     with reading():
-        return site.cache.get(job.row, "course", make, size_of)
+        return site.cache.get(
+            job.row,
+            "course",
+            make,
+            size_of,
+            site.viewer(request).name,
+            lambda made: not made.problems,
+        )
 
 
 @contextlib.contextmanager
@@ -209,15 +230,18 @@ def show_tasks(site: Site, request: Request) -> Response:
 def show_metrics(site: Site, request: Request) -> Response:
     """Every metric."""
     job = open_job(site, request)
+    viewer = site.viewer(request).name
+    problems: List[str] = []
 
     def make() -> str:
-        record = job.source.record(events=False)
-        url = site.job_url(request, job.row, "api/metrics")
         tasks = [{"task": task.task} for task in job.view.tasks]
+        record = job.source.record(False, lambda latest: tasks_to_draw(tasks, latest), job.view)
+        problems.extend(record.problems)
+        url = site.job_url(request, job.row, "api/metrics")
         return draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url)
 
     with reading():
-        charts = site.cache.get(job.row, "charts", make, len)
+        charts = site.cache.get(job.row, "charts", make, len, viewer, lambda made: not problems)
     shown = Markup(charts)  # noqa: S704 - draw_charts escapes
     return _render(site, request, job, "job_metrics.html", "metrics", charts=shown)
 
@@ -320,14 +344,15 @@ def _render(
 
 
 def _reported(found: Any) -> Dict[str, Dict[str, Any]]:
-    """The series without those of the machine."""
+    """By task what it has of metrics, without those of the machine; no task that has no others."""
     if not isinstance(found, dict):
         return {}
-    return {
-        task: {name: points for name, points in series.items() if name not in MEASURED}
-        for task, series in found.items()
-        if isinstance(series, dict)
+    own = {
+        task: {name: value for name, value in known.items() if name not in MEASURED}
+        for task, known in found.items()
+        if isinstance(known, dict)
     }
+    return {task: known for task, known in own.items() if known}
 
 
 def _troubled_first(tasks: Sequence[TaskView]) -> Tuple[TaskView, ...]:

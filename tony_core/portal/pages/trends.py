@@ -1,11 +1,13 @@
 """One pipeline over time: ``/trends?pipeline=NAME`` or ``?tag=TAG``; without both, which there are.
 
 Names the runs that changed something (:mod:`tony_core.history.trends`), with what changed in their
-configurations.
+configurations. The runs are of one owner, for anyone may give his jobs another's tags: of ``user``,
+else of the viewer, else of who has most of them. ``user=*`` takes those of all.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from markupsafe import Markup
@@ -24,7 +26,7 @@ from tony_core.history.trends import (
     config_changes,
     find_trends,
 )
-from tony_core.portal.formats import show_number, show_span
+from tony_core.portal.formats import show_amount, show_number, show_span
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.pages.compare import read_config
 from tony_core.portal.query import BadQuery, read_moment
@@ -35,6 +37,7 @@ DEFAULT = "90d"
 EXPLAINED = 5  # of the runs that changed something, the newest: their configurations are read
 LISTED = 100  # runs in the table
 PIPELINES = 500
+EVERYONE = "*"
 UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
@@ -53,6 +56,12 @@ class Asked(NamedTuple):
     pipeline: str
     tag: str
     since: str
+    user: str
+
+    @property
+    def query(self) -> Dict[str, str]:
+        """What an address needs to ask for the same."""
+        return {"pipeline": self.pipeline, "tag": self.tag, "user": self.user}
 
     @property
     def name(self) -> str:
@@ -73,12 +82,15 @@ def show_trends(site: Site, request: Request) -> Response:
     asked = _asked(request)
     if not asked.name:
         return _show_pipelines(site, request, asked)
+    asked, owners = _choose_owner(site, request, asked)
     rows, found = _find(site, request, asked)
     changes = _changes(site, request, rows, found)
     return site.render(
         request,
         "trends.html",
         asked=asked,
+        owners=owners,
+        everyone=EVERYONE,
         spans=SPANS,
         found=found,
         rows=list(enumerate(rows))[: -LISTED - 1 : -1],
@@ -97,6 +109,7 @@ def trends_json(site: Site, request: Request) -> Mapping[str, Any]:
     asked = _asked(request)
     if not asked.name:
         raise Problem(400, "Odd address", "expected pipeline=NAME or tag=TAG")
+    asked, owners = _choose_owner(site, request, asked)
     rows, found = _find(site, request, asked)
     changes = [
         {
@@ -110,12 +123,14 @@ def trends_json(site: Site, request: Request) -> Mapping[str, Any]:
         }
         for change in _changes(site, request, rows, found)
     ]
-    return {"pipeline": asked.pipeline, "tag": asked.tag, **found.to_json(), "changes": changes}
+    return {**asked.query, "users": list(owners), **found.to_json(), "changes": changes}
 
 
 def show_value(figure: str, value: Optional[float]) -> str:
     """A figure's value for people."""
-    return show_span(value) if figure.endswith("_s") else show_number(value, 3)
+    if figure.endswith("_s"):
+        return show_span(value)
+    return show_amount(value, 3) if "_hours" in figure else show_number(value, 3)
 
 
 # ------------------------------------------------------------------ what is asked, what is found
@@ -127,6 +142,7 @@ def _asked(request: Request) -> Asked:
         params.get("pipeline", "").strip()[:500],
         params.get("tag", "").strip()[:500],
         params.get("since") or DEFAULT,
+        params.get("user", "").strip()[:500],
     )
 
 
@@ -145,10 +161,25 @@ def _show_pipelines(site: Site, request: Request, asked: Asked) -> Response:
     )
 
 
+def _choose_owner(site: Site, request: Request, asked: Asked) -> Tuple[Asked, Tuple[str, ...]]:
+    """What is asked for with the owner whose runs are meant, and all owners of some, most first."""
+    viewer = site.viewer(request)
+    known = (asked.pipeline, asked.tag, _since(asked))
+    counts = Counter(row.owner for row in site.index.runs(viewer, *known))
+    owners = [owner for owner, _ in counts.most_common()]
+    user = asked.user
+    if not user and viewer.name not in counts and site.index.runs(viewer, *known, viewer.name):
+        owners.append(viewer.name)  # he has older ones
+    if not user:
+        user = viewer.name if viewer.name in owners else (owners[0] if owners else "")
+    return asked._replace(user=user), tuple(owners)
+
+
 def _find(site: Site, request: Request, asked: Asked) -> Tuple[Sequence[JobRow], Trends]:
     """The rows, in the order of the trends' runs."""
     viewer = site.viewer(request)
-    rows = site.index.runs(viewer, asked.pipeline, asked.tag, _since(asked))
+    owner = "" if asked.user == EVERYONE else asked.user
+    rows = site.index.runs(viewer, asked.pipeline, asked.tag, _since(asked), owner)
     by_key = {(row.location, row.app_id): row for row in rows}
     found = find_trends(
         [Run(row.app_id, row.location, row.submitted, row.state, row.figures) for row in rows]
