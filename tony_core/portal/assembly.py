@@ -80,12 +80,12 @@ class Portal(NamedTuple):
     close: Callable[[], None]
 
     def problems(self) -> List[str]:
-        """What cannot be read now, a sentence each."""
-        found = [
-            f"The history location {state.name} cannot be read: {state.problem}"
-            for state in self.scanner.states()
-            if state.problem
-        ]
+        """What cannot be read now, and what cannot be kept to, a sentence each."""
+        found: List[str] = []
+        for state in self.scanner.states():
+            if state.problem:
+                found.append(f"The history location {state.name} cannot be read: {state.problem}")
+            found += (f"The history location {state.name}: {note}" for note in state.notes)
         return [*found, *self.publisher.problems(), *self.live.problems()]
 
     def numbers(self) -> Dict[str, float]:
