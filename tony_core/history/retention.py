@@ -20,6 +20,7 @@ class KeptHistory(NamedTuple):
     size: int = 0  # bytes, as far as its files have no holes
     has_ended: bool = True
     owner: str = ""  # of its folder, where the file system says it
+    written: float = 0.0  # its newest file, where it is looked at again before it goes
 
 
 def fair_share(held: Mapping[str, int], whole: int) -> int:

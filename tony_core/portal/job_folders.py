@@ -62,6 +62,7 @@ class Fingerprint(NamedTuple):
     changed: float = 0.0  # of the newest file, seconds since the epoch
     size: int = 0  # bytes of all files
     is_history: bool = False  # whether there is a file of history
+    held: int = 0  # bytes of all files that are not holes
 
 
 class JobFolder(ABC):
@@ -218,6 +219,7 @@ def fingerprint_of(files: List[Stat]) -> Fingerprint:
         max((item.mtime_ms / 1000 for item in files), default=0.0),
         sum(item.size for item in files),
         any(is_history_file(item.location.rpartition("/")[2]) for item in files),
+        sum(item.held for item in files),
     )
 
 

@@ -26,7 +26,7 @@ from tony_core.history.retention import KeptHistory
 from tony_core.portal.index import queries
 from tony_core.portal.index.answers import Answers
 from tony_core.portal.index.database import Database
-from tony_core.portal.index.entries import Entry, put_entry, remove_jobs
+from tony_core.portal.index.entries import AGAIN, Entry, put_entries, remove_jobs
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.index.schema import FACETS, FIGURES
 from tony_core.portal.viewer import Viewer
@@ -41,6 +41,7 @@ _READERS = "(SELECT readers FROM audiences WHERE audiences.id = jobs.audience)"
 _COLUMNS = ", ".join(_READERS if field == "readers" else field for field in JobRow._fields)
 _JOINED = "jobs JOIN details USING (id)"
 _MINUTE = 60.0
+_PART = 1000  # rows that are read at once, where all are asked for
 
 
 class Tracked(NamedTuple):
@@ -208,8 +209,7 @@ class Index:
     def put(self, entries: Iterable[Entry]) -> None:
         """Add jobs, or replace them."""
         with self._database.write() as writer:
-            for entry in entries:
-                put_entry(writer, entry)
+            put_entries(writer, entries)
 
     def remove(self, location: str, app_ids: Iterable[str]) -> None:
         """Forget jobs."""
@@ -235,13 +235,13 @@ class Index:
             with self._database.read() as reader:
                 found = reader.execute(
                     f"SELECT app_id, digest, changed, settled, finished, owner FROM {_JOINED}"
-                    " WHERE location = ? AND app_id > ? ORDER BY app_id LIMIT 1000",
+                    f" WHERE location = ? AND app_id > ? ORDER BY app_id LIMIT {_PART}",
                     [location, last],
                 ).fetchall()
             yield from (
                 Tracked(row[0], row[1], row[2], bool(row[3]), bool(row[4]), row[5]) for row in found
             )
-            if len(found) < 1000:
+            if len(found) < _PART:
                 return
             last = found[-1][0]
 
@@ -271,26 +271,36 @@ class Index:
             ).fetchone()
             return int(found[0])
 
-    def oldest(self, location: str, limit: int) -> Tuple[Tuple[KeptHistory, float], ...]:
-        """The jobs of a location that ended, or else changed, first; when their files changed."""
-        with self._database.read() as reader:
-            found = reader.execute(
-                "SELECT app_id, CASE WHEN finished THEN finished ELSE changed END, size,"
-                f" finished <> 0, changed FROM {_JOINED} WHERE location = ? ORDER BY 2, 1 LIMIT ?",
-                [location, limit],
-            )
-            return tuple(
-                (KeptHistory(app_id, ended, size, bool(has_ended)), changed)
-                for app_id, ended, size, has_ended, changed in found
-            )
+    def oldest(self, location: str, owner: str = "") -> Iterator[KeptHistory]:
+        """The jobs of a location, or of one owner there, that ended or else changed first.
 
-    def size(self, location: str) -> int:
-        """How many bytes the histories of a location have."""
+        Without those that cannot be opened: when they changed is not known.
+        """
+        last: Tuple[float, str] = (float("-inf"), "")
+        ended = "CASE WHEN finished THEN finished ELSE changed END"
+        while True:
+            with self._database.read() as reader:
+                found = reader.execute(
+                    f"SELECT app_id, {ended}, size, finished <> 0, owner, changed FROM {_JOINED}"
+                    " WHERE location = ? AND owner = coalesce(nullif(?, ''), owner)"
+                    " AND (changed <> 0 OR digest <> ?)"
+                    f" AND ({ended}, app_id) > (?, ?) ORDER BY 2, 1 LIMIT {_PART}",
+                    [location, owner, AGAIN, *last],
+                ).fetchall()
+            for app_id, when, size, has_ended, whose, changed in found:
+                yield KeptHistory(app_id, when, size, bool(has_ended), whose, changed)
+            if len(found) < _PART:
+                return
+            last = found[-1][1], found[-1][0]
+
+    def held(self, location: str) -> Mapping[str, int]:
+        """How many bytes the histories of a location have, by owner."""
         with self._database.read() as reader:
             found = reader.execute(
-                f"SELECT total(size) FROM {_JOINED} WHERE location = ?", [location]
-            ).fetchone()
-            return int(found[0])
+                f"SELECT owner, total(size) FROM {_JOINED} WHERE location = ? GROUP BY owner",
+                [location],
+            )
+            return {owner: int(size) for owner, size in found}
 
     @property
     def generation(self) -> int:

@@ -18,16 +18,13 @@ from tony_core.files.location import is_remote
 from tony_core.history.reader import NoHistory
 from tony_core.portal.index.build import build_row, has_ended, problem_row, words_of
 from tony_core.portal.index.ends import ended_record
-from tony_core.portal.index.entries import Entry
+from tony_core.portal.index.entries import AGAIN, Entry
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_folders import LOCATION_ERRORS, Fingerprint, JobFolder
 from tony_core.portal.locations import LocationReader, reader_of
 from tony_core.portal.settings import HistoryLocation
 from tony_core.schedulers.port import AppState, AppStatus
 from tony_core.unexpected_errors import UnexpectedErrors
-
-AGAIN = "!"
-"""Before the digest of files to read again, though they may not change."""
 
 MEMORY = 3 << 30
 """Bytes of address space that a process of its own may have."""

@@ -153,7 +153,7 @@ class LocationScan:
         self._on_ended = on_ended
         self._faults = UnexpectedErrors(log)
         self._reader: Optional[LocationReader] = None
-        self._retention = Retention(location, index)
+        self._retention = Retention(location, index, log)
         self._state = LocationState(location.name, masked(location.root))
         self._retries = 0
         self._processes = ReaderProcesses(location)
