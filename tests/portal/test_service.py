@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import socket
+import subprocess
+import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -79,3 +83,37 @@ def test_a_full_disk_ends_no_request(capfd: pytest.CaptureFixture[str]) -> None:
     log.close()
     found = capfd.readouterr().err
     assert found.count("the access log: unexpected OSError") == 1 and "No space left" in found
+
+
+BUSY = """
+import sys
+from starlette.applications import Starlette
+from starlette.routing import Route
+from tony_core.portal import service
+from tony_core.portal.settings import Settings
+
+def compute(request):
+    print("computes", flush=True)
+    while True:
+        pass
+
+app = Starlette(routes=[Route("/", compute)])
+service.make_parts = lambda settings, audit: service.Parts(app)
+service.serve(Settings(port=0), lambda url: print(url, flush=True))
+"""
+
+
+def test_it_ends_though_a_thread_computes() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = urlsplit(process.stdout.readline().strip())
+            with socket.create_connection((url.hostname, url.port), 30) as stream:
+                stream.sendall(f"GET / HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())
+                assert process.stdout.readline() == "computes\n"
+                process.terminate()
+                assert process.wait(15) == 0
+        finally:
+            process.kill()

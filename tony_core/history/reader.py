@@ -44,6 +44,7 @@ from tony_core.history.layout import (
     segment_name,
     segment_number,
 )
+from tony_core.history.limits import LARGEST, READING, Limits, count_values, megabytes
 from tony_core.history.live_changes import Overlay
 from tony_core.history.metric_file import Wanted, decode_series
 from tony_core.history.metric_log import replay, replay_tasks, set_latest
@@ -52,7 +53,7 @@ from tony_core.history.retention import KeptHistory, choose_expired
 from tony_core.history.story_end import end_of_story
 from tony_core.jsontext import is_number, read_lines, read_object
 
-LARGEST = 128 << 20  # bytes of a file of history, and of all files with points
+_CUT = ", and no more is read here"
 TRIES = 5  # to read a summary and what has changed since, while both are replaced
 ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
 
@@ -72,6 +73,7 @@ class JobHistory(NamedTuple):
     problems: Tuple[str, ...] = ()
     #: Of a job without an end: the newest time in what was not asked for, or is not kept above.
     seen: float = 0.0
+    is_cut: bool = False  # it has more than the reader takes
 
 
 def list_jobs(root: str, by_owner: bool = False) -> Iterator[Mapping[str, Any]]:
@@ -114,6 +116,7 @@ def read_folder(
     files: Optional[FileSystem] = None,
     metrics: Optional[Wanted] = None,
     known: Optional[JobHistory] = None,
+    limits: Limits = READING,
 ) -> JobHistory:
     """Everything known of one job, from its own history folder.
 
@@ -123,13 +126,15 @@ def read_folder(
     ``files`` reads it in place of the folder's own file system, by rules of its own.
     """
     files = files or filesystem(folder)
-    summary, latest, problems = _read_state(files, folder) if known is None else _state_of(known)
+    summary, latest, problems = (
+        _read_state(files, folder, limits) if known is None else _state_of(known)
+    )
     job = summary.get("job") or {}
     story: List[Mapping[str, Any]] = []
     series: Mapping[str, Any] = summary.get("metrics") or {}
     seen = 0.0
     if events or not job:
-        story, more = read_events(folder, files, not job.get("finished"))
+        story, more = read_events(folder, files, not job.get("finished"), limits)
         job = job or end_of_story(story)
         problems += more
         story = story if events else []
@@ -140,11 +145,11 @@ def read_folder(
         seen = _last_time(files, folder, latest, [kind for kind in unread if unread[kind]])
     if wanted:
         found, more = _read_metrics(
-            files, folder, latest, grows, wanted, summary.get("tasks") or []
+            files, folder, latest, grows, wanted, summary.get("tasks") or [], limits
         )
         problems += more
         if known is not None and not found:  # an older layout has them in the summary
-            series = _read_summary(files, folder)[0].get("metrics") or {}
+            series = _read_summary(files, folder, limits)[0].get("metrics") or {}
         series = found or series
     if not summary and not story and not files.exists(folder):
         raise NoHistory(f"no history of {app_id} below {folder.rpartition('/')[0]}")
@@ -158,6 +163,7 @@ def read_folder(
         events=tuple(story),
         problems=tuple(problems),
         seen=seen,
+        is_cut=any(problem.endswith(_CUT) for problem in problems),
     )
 
 
@@ -186,7 +192,10 @@ def all_segments(folder: str) -> List[str]:
 
 
 def read_events(
-    folder: str, files: Optional[FileSystem] = None, grows: bool = False
+    folder: str,
+    files: Optional[FileSystem] = None,
+    grows: bool = False,
+    limits: Limits = READING,
 ) -> Tuple[List[Mapping[str, Any]], List[str]]:
     """Every event in order, and what could not be read; ``grows``: a master may be writing it."""
     files = files or filesystem(folder)
@@ -198,12 +207,23 @@ def read_events(
 
     problems: List[str] = []
     names = segments(folder, files)
+    size = values = 0
     for name in names:
+        if len(story) >= limits.lines:
+            break
         try:
             data = _get(files, join(folder, name))
         except OSError as error:
             problems.append(f"{name}: {error}")
             continue
+        size, values = size + len(data), values + count_values(data)
+        if size > limits.size or values > limits.values:
+            problems.append(f"{name}: the story has {megabytes(limits.size)} before its end{_CUT}")
+            break
+        left = limits.lines - len(story)
+        if data.count(b"\n") > left:
+            problems.append(f"{name}: the story has {limits.lines} lines before its end{_CUT}")
+            data = b"\n".join(data.split(b"\n", left)[:left])
         found = read_lines(data)
         if found is not None:
             for event in found:
@@ -217,7 +237,8 @@ def read_events(
 def read_series(folder: str) -> SeriesStore:
     """The metric series as the previous master had them, for the next one. Raises OSError."""
     files = filesystem(folder)
-    return _read_points(files, folder, _read_state(files, folder)[1], [], True, True)
+    latest = _read_state(files, folder, READING)[1]
+    return _read_points(files, folder, latest, [], True, True)
 
 
 def read_config(root: str, app_id: str) -> Optional[bytes]:
@@ -287,7 +308,7 @@ def _summaries(files: FileSystem, root: str) -> Iterator[Tuple[Stat, str, Mappin
     """Of every folder its facts, its name, and what its summary says of the job."""
     for item in _listed(files, root):
         if item.is_dir:
-            job = _read_summary(files, item.location)[0].get("job")
+            job = _read_summary(files, item.location, READING)[0].get("job")
             yield item, base_name(item.location), job if isinstance(job, dict) else {}
 
 
@@ -325,21 +346,22 @@ def _listed(files: FileSystem, folder: str) -> List[Stat]:
         return []
 
 
-def _get(files: FileSystem, location: str) -> bytes:
+def _get(files: FileSystem, location: str, most: Optional[int] = None) -> bytes:
     """The whole file; OSError where it is too large, or no file (a pipe, a device).
 
     In a place that users share, another user's job has whatever that user likes.
     """
+    most = min(LARGEST, most or LARGEST)
     try:
         if is_remote(location) or not isinstance(files, LocalFileSystem):
-            return files.get(location, LARGEST)
+            return files.get(location, most)
         handle = os.open(local_path(location), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as stream:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
                 raise OSError(errno.EINVAL, "is not a plain file", location)
-            if found.st_size > LARGEST:
-                raise OSError(errno.EFBIG, f"is larger than {LARGEST >> 20} MB", location)
+            if found.st_size > most:
+                raise OSError(errno.EFBIG, f"is larger than {megabytes(most)}", location)
             return stream.read(found.st_size)
     except ValueError as error:
         raise OSError(errno.EFBIG, str(error), location) from None
@@ -374,11 +396,11 @@ def _state_of(
 
 
 def _read_state(
-    files: FileSystem, folder: str
+    files: FileSystem, folder: str, limits: Limits
 ) -> Tuple[Dict[str, Any], Mapping[str, Any], List[str]]:
     """The summary brought up to date, the newest values of metrics since, and the problems."""
     for _ in range(TRIES):
-        summary, problems = _read_summary(files, folder)
+        summary, problems = _read_summary(files, folder, limits)
         number = summary.get("live")
         if not isinstance(number, int) or number <= 0:
             break
@@ -386,15 +408,17 @@ def _read_state(
         try:
             data = _get(files, join(folder, name))
         except FileNotFoundError:
-            if _read_summary(files, folder)[0].get("live") == number:
+            if _read_summary(files, folder, limits)[0].get("live") == number:
                 break  # nothing has changed since
             continue  # a newer summary has replaced both
         except OSError as error:
             return summary, {}, [*problems, f"{name}: {error}"]
+        if count_values(data) > limits.values or data.count(b"\n") > limits.lines:
+            return summary, {}, [*problems, f"{name}: it has too many changes{_CUT}"]
         overlay = Overlay(summary.get("job") or {}, summary.get("tasks") or [])
         problems += _take_lines(name, data, overlay.apply, "change", True)
         overlay.count()
-        tasks = list(overlay.tasks.values())
+        tasks = _some(list(overlay.tasks.values()), limits, name, problems)
         return {**summary, "job": overlay.job, "tasks": tasks}, overlay.latest, problems
     return summary, {}, problems
 
@@ -406,12 +430,13 @@ def _read_metrics(
     grows: bool,
     wanted: Wanted,
     tasks: List[Mapping[str, Any]],
+    limits: Limits,
 ) -> Tuple[Mapping[str, Any], List[str]]:
     """The metric series, and what could not be read; empty where the layout has them elsewhere."""
     for again in (True, False):
         problems: List[str] = []
         try:
-            return decode_series(_get(files, join(folder, METRICS)), wanted)
+            return decode_series(_get(files, join(folder, METRICS), limits.metrics), wanted)
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:
@@ -505,15 +530,28 @@ def _read_points(
     return store
 
 
-def _read_summary(files: FileSystem, folder: str) -> Tuple[Dict[str, Any], List[str]]:
+def _some(
+    tasks: List[Dict[str, Any]], limits: Limits, name: str, problems: List[str]
+) -> List[Dict[str, Any]]:
+    if len(tasks) > limits.tasks:
+        problems.append(f"{name}: it has {len(tasks)} tasks, here are {limits.tasks}{_CUT}")
+    return tasks[: limits.tasks]
+
+
+def _read_summary(
+    files: FileSystem, folder: str, limits: Limits
+) -> Tuple[Dict[str, Any], List[str]]:
     try:
-        data = read_object(_get(files, join(folder, SUMMARY)))
+        text = _get(files, join(folder, SUMMARY), limits.size)
+        if count_values(text) > limits.values:
+            return {}, [f"{SUMMARY}: it has more than {limits.values} values{_CUT}"]
+        data = read_object(text)
         kinds = {"job": dict, "tasks": list, "metrics": dict, "live": int}
         wrong = [name for name, kind in kinds.items() if not isinstance(data.get(name), kind)]
         tasks = [] if "tasks" in wrong else [t for t in data["tasks"] if isinstance(t, dict)]
         found = {name: data[name] for name in kinds if name not in wrong}
         missing = [f"{SUMMARY}: {name} is damaged" for name in wrong if data.get(name)]
-        return {**found, "tasks": tasks}, missing
+        return {**found, "tasks": _some(tasks, limits, SUMMARY, missing)}, missing
     except (FileNotFoundError, NotADirectoryError):
         return {}, []
     except (OSError, ValueError) as error:

@@ -13,6 +13,7 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from starlette.applications import Starlette
 
+from tony_core.history.limits import PAGES
 from tony_core.portal.app import create_app
 from tony_core.portal.index.index import Index
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
@@ -131,6 +132,7 @@ def assemble(
             if folder.owner != row.owner:  # another user's, since the index was made
                 folder.close()
                 raise LookupError(f"the files of {row.app_id} are {row.owner}'s no longer")
+            folder.limits = PAGES
             return folder
 
         sources = Sources(pool, live, open_folder)

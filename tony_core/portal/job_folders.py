@@ -20,10 +20,12 @@ from tony_core.files.local import stat_of, user_name
 from tony_core.files.location import is_app_id, join, local_path, masked
 from tony_core.files.port import FileSystem, ReadOnlyFileSystem, Stat, limited_wait, wait_limit
 from tony_core.history.layout import CONFIG, METRICS, POINTS, is_history_file, segment_number
+from tony_core.history.limits import LARGEST, READING, Limits, megabytes
 from tony_core.history.metric_file import Wanted, page_json
-from tony_core.history.reader import LARGEST, JobHistory, NoHistory, read_folder
+from tony_core.history.reader import JobHistory, NoHistory, read_folder
 
 MOST_FILES = 10_000
+MOST_CONFIG = 8 << 20  # bytes
 """Names in one job's folder; a longer one is not read."""
 
 REMOTE_WAIT_S = 10.0
@@ -71,6 +73,7 @@ class JobFolder(ABC):
     app_id: str
     owner: str  # the user whose files they are
     location: str
+    limits: Limits = READING
 
     @abstractmethod
     def fingerprint(self) -> Fingerprint:
@@ -126,7 +129,9 @@ class TonyFolder(JobFolder):
         metrics: Optional[Wanted] = None,
         known: Optional[JobHistory] = None,
     ) -> JobHistory:
-        record = read_folder(self.location, self.app_id, events, self._files, metrics, known)
+        record = read_folder(
+            self.location, self.app_id, events, self._files, metrics, known, self.limits
+        )
         try:
             self._files.check(join(self.location, CONFIG))
         except FileNotFoundError:
@@ -136,15 +141,17 @@ class TonyFolder(JobFolder):
         return record
 
     def config(self) -> Optional[bytes]:
-        return self._get(CONFIG)
+        return self._get(CONFIG, MOST_CONFIG)
 
     def metrics_json(self) -> Optional[bytes]:
-        data = self._get(METRICS)
+        data = self._get(METRICS, self.limits.metrics)
         return page_json(data) if data else None
 
-    def _get(self, name: str) -> Optional[bytes]:
+    def _get(self, name: str, most: int) -> Optional[bytes]:
         try:
-            return self._files.get(join(self.location, name), LARGEST)
+            return self._files.get(join(self.location, name), most)
+        except ValueError as error:
+            raise OSError(errno.EFBIG, str(error)) from None
         except FileNotFoundError:
             return None
 
@@ -322,7 +329,9 @@ class _LocalFiles(FolderFiles):
         """The file as it is now: to ask for all that the limit allows would reserve that memory."""
         with self.open(location) as stream:
             size = os.fstat(stream.fileno()).st_size
-            return stream.read(size if limit is None else min(size, limit))
+            if limit is not None and size > limit:
+                raise OSError(errno.EFBIG, f"is larger than {megabytes(limit)}", location)
+            return stream.read(size)
 
 
 class _RemoteFiles(FolderFiles):
@@ -375,4 +384,4 @@ def _check_owner(location: str, owner: str, expected: str) -> None:
 
 def _check_size(location: str, size: int) -> None:
     if size > LARGEST:
-        raise OSError(errno.EFBIG, f"is larger than {LARGEST >> 20} MB", masked(location))
+        raise OSError(errno.EFBIG, f"is larger than {megabytes(LARGEST)}", masked(location))

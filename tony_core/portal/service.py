@@ -1,7 +1,8 @@
 """The portal as a process: puts its parts together, serves until it is asked to stop.
 
 One process, one event loop. What may block runs in worker threads. SIGTERM and Ctrl-C end it: no
-new request is taken, those that run get :data:`GRACE_S`, then the parts are closed.
+new request is taken, those that run get :data:`GRACE_S`, then the parts are closed. After
+:data:`END_S` the process ends, whatever a thread of it still computes: a thread cannot be stopped.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import contextlib
 import errno
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
-from typing import Callable, Iterator, Mapping, NamedTuple
+import threading
+from types import FrameType
+from typing import Callable, Iterator, Mapping, NamedTuple, Optional
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -32,7 +36,8 @@ from tony_core.portal.monitoring import Monitoring
 from tony_core.portal.settings import Settings
 from tony_core.portal.viewer import Viewer
 
-GRACE_S = 5
+GRACE_S = 4
+END_S = 5.0
 
 
 class Parts(NamedTuple):
@@ -64,7 +69,18 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         gate = stack.enter_context(open_gate(settings, make_parts))
         announce(settings.url or url_of(host, port))
         with _quiet_signals():
-            uvicorn.Server(server_config(gate, GRACE_S)).run(sockets=[listener])
+            _Server(server_config(gate, GRACE_S)).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """One that is over some time after it was asked to end."""
+
+    def handle_exit(self, sig: int, frame: Optional[FrameType]) -> None:
+        """Take a signal."""
+        timer = threading.Timer(END_S, os._exit, [0])
+        timer.daemon = True
+        timer.start()
+        super().handle_exit(sig, frame)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,8 @@ import pytest
 
 from tests.portal.histories import NOW, app, write_job
 from tests.second_user import UID, as_second_user, needs_root, open_folder
-from tony_core.portal.index import scanner
+from tony_core.history.limits import GLANCE
+from tony_core.portal.index import reading, scanner
 from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.index.index import Index
 from tony_core.portal.index.reader_processes import ReaderProcess
@@ -368,6 +369,31 @@ def test_a_root_is_listed_again_after_a_change() -> None:
     assert not listing.is_due("1", 60.0) and listing.is_due("2", 60.0)
     listing.done("2", 60.0, 1.0)  # an expensive one is made less often
     assert [listing.is_due("3", at) for at in (61.0, 70.0)] == [False, True]
+
+
+def test_a_small_file_with_much_in_it_is_read_by_a_process(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that looks at all jobs goes on meanwhile."""
+    monkeypatch.setattr(reading, "GLANCE", GLANCE._replace(tasks=100))
+    write_job(root, app(1), tasks=[{"task": f"worker:{n}"} for n in range(101)])
+    write_job(root, app(2), tasks=[{"task": f"worker:{n}"} for n in range(100)])
+    asked: List[Request] = []
+    ask = ReaderProcess.ask
+
+    def note(process: ReaderProcess, chunk: List[Request]) -> None:
+        asked.extend(chunk)
+        ask(process, chunk)
+
+    monkeypatch.setattr(ReaderProcess, "ask", note)
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    try:
+        wait_for(lambda: scan.step() is not None and len(rows(index)) == 2)
+    finally:
+        scan.close()
+    assert [each.app_id for each in asked] == [app(1)]
+    assert [row.tasks for row in rows(index)] == [101, 100]
+    assert not any(row.problem for row in rows(index))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional
 
 from tony_core.files.location import is_remote
+from tony_core.history.limits import GLANCE
 from tony_core.history.reader import NoHistory
 from tony_core.portal.index.build import build_row, has_ended, problem_row, words_of
 from tony_core.portal.index.ends import ended_record
@@ -70,6 +71,8 @@ def look(
     try:
         with reader.open(app_id) as folder:
             owner = folder.owner
+            if most_bytes < float("inf"):
+                folder.limits = GLANCE
             found = found._replace(made=folder.fingerprint())
             if not found.made.is_history or found.made.digest == request.digest:
                 pass
@@ -93,7 +96,10 @@ def look(
 def _read(location: str, folder: JobFolder, found: Outcome, request: Request) -> Outcome:
     is_brief = request.is_brief and request.end is None
     while True:
-        record = ended_record(folder.record(events=not is_brief), request.end)
+        record = folder.record(events=not is_brief)
+        if record.is_cut and folder.limits is GLANCE:
+            return found._replace(is_large=True)
+        record = ended_record(record, request.end)
         row = build_row(location, found.app_id, folder.owner, record, found.made.changed)
         if is_brief and has_ended(row):
             is_brief = False
