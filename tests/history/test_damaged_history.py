@@ -17,7 +17,8 @@ from tests.fuzzing import bounds, fuzz, mutations
 from tony_core.cli import describe
 from tony_core.client.lookup import recorded_view
 from tony_core.client.merge import end_tasks, with_end
-from tony_core.history.reader import expired, list_jobs, read_job
+from tony_core.history.expiry import expired
+from tony_core.history.reader import list_jobs, read_job
 from tony_core.master.story import Story
 from tony_core.schedulers.port import AppState
 

@@ -13,7 +13,7 @@ from typing import Dict, List
 import pytest
 
 from tests.second_user import as_second_user, needs_root, open_folder
-from tony_core.history.reader import expired
+from tony_core.history.expiry import expired
 from tony_core.history.retention import KeptHistory, choose_expired, fair_share, too_much
 
 __all__ = ["open_folder"]

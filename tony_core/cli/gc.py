@@ -19,7 +19,7 @@ from tony_core.cli.options import (
 from tony_core.cli.output import line, note, print_json
 from tony_core.client.errors import UsageError
 from tony_core.files.location import is_remote
-from tony_core.history import reader
+from tony_core.history import expiry
 from tony_core.job.spec import History, Job, Yarn
 from tony_core.job.units import parse_duration_s, parse_memory_mb
 from tony_core.schedulers.port import NoSuchApplication, Scheduler, SchedulerError
@@ -180,7 +180,7 @@ def _history(scheduler: Scheduler, dry_run: bool) -> Iterator[str]:
     try:
         if not dry_run:
             finalize_all(scheduler, root)
-        found = reader.expired(root, retention_s, time.time(), note, retention_bytes)
+        found = expiry.expired(root, retention_s, time.time(), note, retention_bytes)
     except PermissionError:
         # A portal's: users write into it, and only its group lists it (history/access.py).
         note(f"{root} may not be listed by this user: its owner removes what is old there")
@@ -188,7 +188,7 @@ def _history(scheduler: Scheduler, dry_run: bool) -> Iterator[str]:
     for app_id in found:
         try:
             if not dry_run:
-                reader.remove(root, app_id)
+                expiry.remove(root, app_id)
         except OSError as error:  # of one job: the others are no worse for it
             note(f"the history of {app_id} is kept: {error.strerror or error} ({root})")
             continue

@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
+from tony_core.files.local import user_name
 from tony_core.files.location import is_remote, join, local_path, parent
-from tony_core.files.port import FileSystem
+from tony_core.files.port import FileSystem, Stat
+from tony_core.files.registry import filesystem
 
 PRIVATE = 0o700
 _SET_GROUP_ID = 0o2000
@@ -66,6 +68,18 @@ def prepare(files: FileSystem, folder: str, location: str) -> Tuple[int, str]:
 def file_mode(files: FileSystem, folder: str) -> int:
     """The mode of the files in a job's history folder: the users who may enter it may read them."""
     return 0o600 | ((_mode_of(files, folder) or 0) & 0o044)
+
+
+def with_owner(job: Mapping[str, Any], folder: str, found: Optional[Stat] = None) -> Dict[str, Any]:
+    """The job with the folder's owner for its user; a link's owner is who made the link."""
+    try:
+        if is_remote(folder):
+            owner = (found or filesystem(folder).stat(folder)).owner
+        else:
+            owner = user_name(os.lstat(local_path(folder)).st_uid)
+    except OSError:
+        owner = ""
+    return {**job, "user": owner} if owner else dict(job)
 
 
 def _mode_of(files: FileSystem, location: str) -> Optional[int]:

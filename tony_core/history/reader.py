@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import time
 from contextlib import suppress
 from functools import partial
 from typing import (
@@ -28,10 +27,11 @@ from typing import (
     Tuple,
 )
 
-from tony_core.files.local import LocalFileSystem, user_name
+from tony_core.files.local import LocalFileSystem
 from tony_core.files.location import base_name, is_app_id, is_remote, join, local_path
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
+from tony_core.history.access import with_owner
 from tony_core.history.layout import (
     CONFIG,
     EVENTS,
@@ -49,7 +49,6 @@ from tony_core.history.live_changes import Overlay
 from tony_core.history.metric_file import Wanted, decode_series
 from tony_core.history.metric_log import replay, replay_tasks, set_latest
 from tony_core.history.metric_series import SeriesStore
-from tony_core.history.retention import KeptHistory, choose_expired
 from tony_core.history.story_end import end_of_story
 from tony_core.jsontext import is_number, read_lines, read_object
 
@@ -84,12 +83,12 @@ def list_jobs(root: str, by_owner: bool = False) -> Iterator[Mapping[str, Any]]:
     """
     files = filesystem(root)
     jobs: List[Tuple[float, Mapping[str, Any]]] = []
-    for item, app_id, job in _summaries(files, root):
+    for item, app_id, job in read_summaries(files, root):
         if not is_app_id(app_id) or not (job or _holds_history(files, item.location)):
             continue
         found = {**(job or {"state": "UNKNOWN"}), "app_id": app_id}
-        at = _time(found.get("submitted")) if job else item.mtime_ms / 1000
-        jobs.append((at, _of_owner(found, item.location, item) if by_owner else found))
+        at = read_time(found.get("submitted")) if job else item.mtime_ms / 1000
+        jobs.append((at, with_owner(found, item.location, item) if by_owner else found))
     yield from (job for _, job in sorted(jobs, key=lambda each: each[0], reverse=True))
 
 
@@ -105,7 +104,7 @@ def read_job(root: str, app_id: str, events: bool = True, by_owner: bool = False
     folder = join(root, app_id)
     record = read_folder(folder, app_id, events)
     if by_owner and record.job:
-        return record._replace(job=_of_owner(record.job, folder))
+        return record._replace(job=with_owner(record.job, folder))
     return record
 
 
@@ -181,7 +180,9 @@ def place(named: Optional[str], app_id: str, default: str, later: bool) -> str:
 
 def segments(folder: str, files: Optional[FileSystem] = None, kind: str = EVENTS) -> List[str]:
     """The names of a job's segments of one kind, in order."""
-    names = [s.location.rpartition("/")[2] for s in _listed(files or filesystem(folder), folder)]
+    names = [
+        s.location.rpartition("/")[2] for s in list_folder(files or filesystem(folder), folder)
+    ]
     found = [(segment_number(name, kind), name) for name in names]
     return [name for number, name in sorted(found) if number]
 
@@ -202,7 +203,7 @@ def read_events(
     story: List[Mapping[str, Any]] = []
 
     def add(event: Dict[str, Any]) -> None:
-        event["time"] = _time(event.get("time"))
+        event["time"] = read_time(event.get("time"))
         story.append(event)
 
     problems: List[str] = []
@@ -250,63 +251,9 @@ def read_config(root: str, app_id: str) -> Optional[bytes]:
         return None
 
 
-def expired(
-    root: str,
-    retention_s: float,
-    now: Optional[float] = None,
-    warn: Callable[[str], None] = lambda text: None,
-    retention_bytes: Optional[int] = None,
-) -> List[str]:
-    """Ids of ended jobs whose history is too old, or too large, for ``tony gc``.
-
-    What goes by size depends on the owners (:mod:`tony_core.history.retention`). The id is the
-    folder's own name, and only a folder that holds a history counts: below a root that others write
-    to, too, a file says what its writer likes. ``warn`` gets what is ignored. A job without an end
-    counts from the newest of its files.
-    """
-    files = filesystem(root)
-    kept: List[KeptHistory] = []
-    for folder, app_id, job in _summaries(files, root):
-        if not is_remote(root) and os.path.islink(local_path(folder.location)):
-            if is_app_id(app_id):
-                warn(f"{folder.location} is kept: it is a symbolic link")
-            continue
-        try:
-            held = {base_name(item.location): item for item in _listed(files, folder.location)}
-        except PermissionError as error:
-            warn(f"{folder.location} is kept: {error.strerror or error}")
-            continue
-        if not any(map(is_history_file, held)):
-            continue
-        if not is_app_id(app_id):
-            warn(f"{folder.location} is kept: {app_id!r} is not the id of an application")
-            continue
-        finished = _time(job.get("finished")) if job.get("state") in ENDED else 0.0
-        has_ended = bool(finished)
-        if job.get("app_id", app_id) != app_id:
-            warn(
-                f"the {SUMMARY} of {folder.location} names another application,"
-                f" {str(job['app_id'])[:100]!r}; it is ignored"
-            )
-            finished, has_ended = 0.0, False
-        if not finished:
-            finished = max((item.mtime_ms / 1000 for item in held.values()), default=0.0)
-        size = sum(item.held for item in held.values())
-        kept.append(KeptHistory(app_id, finished, size, has_ended, folder.owner))
-    now = time.time() if now is None else now
-    return choose_expired(kept, retention_s, retention_bytes, now)
-
-
-def remove(root: str, app_id: str) -> bool:
-    """Remove one job's history; False if there was none."""
-    if not is_app_id(app_id):
-        raise NoHistory(f"{app_id!r} is not the id of an application")
-    return filesystem(root).delete(join(root, app_id))
-
-
-def _summaries(files: FileSystem, root: str) -> Iterator[Tuple[Stat, str, Mapping[str, Any]]]:
+def read_summaries(files: FileSystem, root: str) -> Iterator[Tuple[Stat, str, Mapping[str, Any]]]:
     """Of every folder its facts, its name, and what its summary says of the job."""
-    for item in _listed(files, root):
+    for item in list_folder(files, root):
         if item.is_dir:
             job = _read_summary(files, item.location, READING)[0].get("job")
             yield item, base_name(item.location), job if isinstance(job, dict) else {}
@@ -322,24 +269,12 @@ def _explain_missing(files: FileSystem, folder: str) -> List[str]:
 def _holds_history(files: FileSystem, folder: str) -> bool:
     """Whether a folder holds a job's history, or may hold one that this user may not see."""
     try:
-        return any(is_history_file(base_name(item.location)) for item in _listed(files, folder))
+        return any(is_history_file(base_name(item.location)) for item in list_folder(files, folder))
     except OSError:
         return True
 
 
-def _of_owner(job: Mapping[str, Any], folder: str, found: Optional[Stat] = None) -> Dict[str, Any]:
-    """The job with the folder's owner for its user; a link's owner is who made the link."""
-    try:
-        if is_remote(folder):
-            owner = (found or filesystem(folder).stat(folder)).owner
-        else:
-            owner = user_name(os.lstat(local_path(folder)).st_uid)
-    except OSError:
-        owner = ""
-    return {**job, "user": owner} if owner else dict(job)
-
-
-def _listed(files: FileSystem, folder: str) -> List[Stat]:
+def list_folder(files: FileSystem, folder: str) -> List[Stat]:
     try:
         return files.list(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -367,7 +302,7 @@ def _get(files: FileSystem, location: str, most: Optional[int] = None) -> bytes:
         raise OSError(errno.EFBIG, str(error), location) from None
 
 
-def _time(value: Any) -> float:
+def read_time(value: Any) -> float:
     """Seconds since the epoch; 0 for an invalid time."""
     return float(value) if is_number(value, 1e15) else 0.0
 
@@ -473,7 +408,7 @@ def _last_time(
 ) -> float:
     """The newest time among the newest values, and in the newest segments of these kinds."""
     pairs = [found for found in latest.values() if isinstance(found, list) and len(found) == 2]
-    times = [_time(found[0]) for found in pairs]
+    times = [read_time(found[0]) for found in pairs]
     for kind in kinds:
         for name in segments(folder, files, kind)[-1:]:
             try:
@@ -490,8 +425,8 @@ def _times_of(line: Mapping[str, Any]) -> List[float]:
     """The times of a line of the story, or of a line of points."""
     points = line.get("points")
     if not isinstance(points, list):
-        return [_time(line.get("time"))]
-    return [_time(point[1]) for point in points if isinstance(point, list) and len(point) > 1]
+        return [read_time(line.get("time"))]
+    return [read_time(point[1]) for point in points if isinstance(point, list) and len(point) > 1]
 
 
 def _read_points(
