@@ -424,7 +424,7 @@ def test_what_is_refused_of_a_log_is_json() -> None:
             assert answer.status_code == status and answer.json()["error"]
 
 
-def test_a_job_that_only_history_has_as_running_says_so() -> None:
+def test_a_running_job_shown_from_history_is_named_as_such() -> None:
     with FakePortal(a_source(a_row(state="RUNNING"))).client() as client:
         text = client.get(JOB).text
         assert "This is from its history" in text and "Took" not in text

@@ -254,6 +254,7 @@ def test_a_log_is_followed_and_its_parts_are_found(
     # A huge one: its end first, a search in all of it, the line that was found.
     tab = browser.open(f"{url}{FAILED}log/worker:1/stderr")
     browser.shows(tab, "line 59999")
+    browser.wait_for(tab, "document.querySelector('.tools button') !== null")  # the script runs
     browser.press(tab, "/", "/")
     browser.call("Input.insertText", tab, text="LINE 4242")
     browser.press(tab, "Enter", "\r")
