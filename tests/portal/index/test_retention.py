@@ -231,7 +231,7 @@ def test_a_busy_index_is_asked_again_later(
 
 
 @needs_root
-def test_the_list_of_jobs_says_what_is_not_kept_to(open_folder: Path) -> None:
+def test_what_cannot_be_removed_is_among_the_problems_on_pages(open_folder: Path) -> None:
     root = open_folder / "history"
     ended(root, 1, 40)
     for path in (root / app(1), *(root / app(1)).iterdir()):

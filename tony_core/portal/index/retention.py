@@ -3,7 +3,7 @@
 The index knows when each job ended and how large its files are, so that nothing is read to choose;
 the rule is :mod:`tony_core.history.retention`, as for ``tony gc``. Before a folder is removed it is
 looked at again: the portal removes no history that has changed meanwhile. One that it cannot remove
-keeps no other: it stays until the next round, and people are told.
+keeps no other: it stays until the next round, and is named on the list of jobs and in the log.
 """
 
 from __future__ import annotations
