@@ -343,21 +343,21 @@ def test_a_history_that_could_not_be_read_is_read_again() -> None:
             assert "Permission denied" not in client.get(JOB + path).text, path
 
 
-def test_what_one_viewer_is_told_of_a_running_job_is_not_told_to_another() -> None:
+def test_a_running_job_as_one_viewer_reads_it_is_not_shown_to_another() -> None:
     row = a_row(state="RUNNING", readers=("user:ann", "user:bob"))
     portal = FakePortal(a_source(row, True))
     for name in ("ann", "bob"):
         portal.viewer = Viewer(name)
         text = f"as {name}"
-        told = a_source(row, True, job={"diagnostics": text}, events=(an_event(1, text),))
-        read = told.record
+        source = a_source(row, True, job={"diagnostics": text}, events=(an_event(1, text),))
+        read = source.record
 
         def slowly(*asked: Any, read: Any = read, **more: Any) -> Any:
             time.sleep(0.2)
             return read(*asked, **more)
 
-        told.record = slowly  # type: ignore[method-assign]
-        portal.sources["here", row.app_id] = told
+        source.record = slowly  # type: ignore[method-assign]
+        portal.sources["here", row.app_id] = source
         with portal.client() as client:
             for path in ("", "story", "api/job"):
                 assert text in client.get(JOB + path).text, (name, path)
