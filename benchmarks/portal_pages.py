@@ -80,8 +80,10 @@ def measure_pages(histories: Sequence[Path], index: Path, runs: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         process = start(histories, index, Path(folder))
         try:
-            said = Path(folder) / "log"
-            url = until(lambda: re.search(r"http://([\d.]+):(\d+)", said.read_text()), "the portal")
+            printed = Path(folder) / "log"
+            url = until(
+                lambda: re.search(r"http://([\d.]+):(\d+)", printed.read_text()), "the portal"
+            )
             client = Client(url[1], int(url[2]))
             await_index(client, sum(len(os.listdir(root)) for root in histories))
             figure("memory after the start", rss_kb(process.pid) / 1024, "MB", bar=MEMORY_MB)

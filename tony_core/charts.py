@@ -7,6 +7,7 @@ that ``static/page.js`` zooms by the ``viewBox`` alone and finds the values agai
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
@@ -30,8 +31,12 @@ def draw_charts(
     metrics: Mapping[str, Any],
     most: int = CHARTS,
     all_url: str = "api/metrics",
+    breaks: Sequence[float] = (),
 ) -> str:
-    """The legend and the charts of ``/api/metrics``; empty where nothing can be drawn."""
+    """The legend and the charts of ``/api/metrics``; empty where nothing can be drawn.
+
+    ``breaks``: when further sessions began. Their values are lines of their own.
+    """
     by_name: Dict[str, Dict[str, Any]] = {}
     for task, series in _mapping(metrics.get("task")).items():
         for name, points in _mapping(series).items():
@@ -41,7 +46,7 @@ def draw_charts(
         return ""
     drawn = _choose_tasks(tasks, by_name)
     names = sorted(by_name, key=lambda name: (name in MEASURED, name))[:most]
-    charts = "".join(_chart(name, by_name[name], drawn) for name in names)
+    charts = "".join(_chart(name, by_name[name], drawn, breaks) for name in names)
     rest = len(set(_mapping(metrics.get("latest"))).union(*by_name.values())) - len(drawn)
     return f'{_legend(drawn, rest, all_url)}<div class="charts">{charts}</div>'
 
@@ -97,20 +102,37 @@ def _legend(drawn: Sequence[str], rest: int, url: str) -> str:
     return f'<ul class="legend mono">{items}{more}</ul>'
 
 
-def _chart(name: str, found: Mapping[str, Any], drawn: Sequence[str]) -> str:
+def _chart(
+    name: str, found: Mapping[str, Any], drawn: Sequence[str], breaks: Sequence[float] = ()
+) -> str:
     chosen = [(number, task) for number, task in enumerate(drawn) if task in found]
     if not chosen:  # only by tasks that are no lines: one of them, in no task's colour
         chosen = [(LINES, min(found))]
     lines = [(number, task, read_points(found[task])) for number, task in chosen]
     lines = [line for line in lines if line[2]]
-    return draw_chart(name, lines) if lines else ""
+    return draw_chart(name, lines, breaks=breaks) if lines else ""
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def draw_chart(name: str, lines: Sequence[Tuple[int, str, Points]], across: str = "time") -> str:
+def _parts(points: Points, breaks: Sequence[float]) -> List[Points]:
+    """The points between the breaks; a part of none is left out."""
+    ends = [-math.inf, *sorted(breaks), math.inf]
+    parts = [
+        [point for point in points if begin <= point[0] < end]
+        for begin, end in zip(ends, ends[1:])  # noqa: B905, RUF007 - Python 3.9
+    ]
+    return [part for part in parts if part]
+
+
+def draw_chart(
+    name: str,
+    lines: Sequence[Tuple[int, str, Points]],
+    across: str = "time",
+    breaks: Sequence[float] = (),
+) -> str:
     """One chart of ``(colour, label, points)`` lines; ``across``: what a point's first number is,
     ``time`` or ``day`` (since the epoch), ``seconds`` or ``step``."""
     starts = [point[0] for *_, points in lines for point in points]
@@ -120,14 +142,14 @@ def draw_chart(name: str, lines: Sequence[Tuple[int, str, Points]], across: str 
     height = (high - low) or 1.0
     paths = []
     for number, label, points in lines:
-        path = " ".join(
-            f"{(at - first) / width * GRID:.0f},{GRID - (value - low) / height * GRID:.0f}"
-            for at, value in points
-        )
-        paths.append(
-            f'<polyline class="c{number}" points="{path}">'
-            f"<title>{escape(label)}: {points[-1][1]:.6g}</title></polyline>"
-        )
+        for part, some in enumerate(_parts(points, breaks)):
+            path = " ".join(
+                f"{(at - first) / width * GRID:.0f},{GRID - (value - low) / height * GRID:.0f}"
+                for at, value in some
+            )
+            # Only the first part has a title: so page.js knows that the others are of that line.
+            title = f"<title>{escape(label)}: {points[-1][1]:.6g}</title>" if not part else ""
+            paths.append(f'<polyline class="c{number}" points="{path}">{title}</polyline>')
     number, label, points = lines[0]
     title = escape(name)
     box = f"0 {-_MARGIN} {GRID} {GRID + 2 * _MARGIN}"

@@ -176,7 +176,7 @@ class JobView(NamedTuple):
 
     def since(self, begin: Optional[float], now: float) -> Optional[float]:
         """The time from ``begin`` to the job's end, or to now; None without a beginning."""
-        if not begin:
+        if not begin or (self.state is AppState.UNKNOWN and not self.finished):
             return None
         # The tasks' durations are by their master's clock, which is never set back.
         known = [task.started + (task.duration_s or 0.0) for task in self.tasks if task.started]

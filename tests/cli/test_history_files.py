@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -66,6 +67,37 @@ class TestExport:
         newest = tony("history", "export", "--output", "-").out
         assert newest.split("<footer>")[0] == text.split("<footer>")[0]
 
+    def test_what_is_no_file_is_written_into(self, tony: Tony, failed: Scripted) -> None:
+        os.mkfifo("pipe")
+        reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.fcntl(os.open("pipe", os.O_WRONLY), fcntl.F_SETPIPE_SZ, 1 << 20)
+        try:
+            assert tony("history", "export", APP, "--format", "json", "--output", "pipe").code == 0
+            assert json.loads(os.read(reader, 1 << 20))["job"]["name"] == "mnist"
+        finally:
+            os.close(reader)
+        assert stat.S_ISFIFO(os.lstat("pipe").st_mode)
+
+    def test_a_full_device_stays_one(self, tony: Tony, failed: Scripted) -> None:
+        Path("link").symlink_to("/dev/full")
+        done = tony("history", "export", APP, "--output", "link")
+        assert done.code != 0 and "link: No space left on device" in done.err
+        assert Path("link").is_symlink() and stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+    def test_a_link_is_followed(self, tony: Tony, failed: Scripted) -> None:
+        Path("old.html").write_text("old")
+        Path("link.html").symlink_to("old.html")
+        assert tony("history", "export", APP, "--output", "link.html").code == 0
+        assert Path("link.html").is_symlink() and "mnist" in Path("old.html").read_text()
+
+    def test_what_cannot_be_written_is_named(self, tony: Tony, failed: Scripted) -> None:
+        Path("folder").mkdir()
+        done = tony("history", "export", APP, "--output", "folder")
+        assert done.code == 2 and "folder is a folder; name a file in it" in done.err
+        done = tony("history", "export", APP, "--output", "missing/a.html")
+        assert done.code != 0 and "missing/a.html: No such file or directory" in done.err
+        assert "tmp" not in done.err
+
     def test_json(self, tony: Tony, failed: Scripted) -> None:
         found = json.loads(tony("history", "export", "--format", "json", "--output", "-").out)
         assert wrong_with(found, "history-export") == []
@@ -113,7 +145,7 @@ class TestExport:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, library, None)
         done = tony("history", "export", APP, "--format", format)
-        assert done.code == 1 and f"needs {library}: pip install 'tony-py[portal]'" in done.err
+        assert done.code == 1 and f"needs {library}: in TonY's checkout, pip" in done.err
 
 
 class TestImport:

@@ -161,6 +161,9 @@ def test_a_job_that_was_killed_with_all_its_processes(home: Path, tmp_path: Path
     assert tree(home) == before
     assert shown[-1]["state"] == shown[-2]["state"] == "FAILED"
     assert "the master died (attempt 1 of 1)" in shown[0][1]
+    written = max(path.stat().st_mtime for path in (home / "history" / app_id).iterdir())
+    ended = {round(shown[at]["finished"], 2) for at in (-1, -2)}
+    assert ended == {max(round(written, 2), *ended)}, "it was alive when its master wrote that"
     assert "the job has ended: FAILED" in shown[2][1], "the story's last line"
     assert shown[4][1] == "worker:0 | it runs\n" or "it runs" in shown[4][1]
     time.sleep(1.5)  # history is given as long for an end that a master writes late

@@ -10,10 +10,14 @@ from typing import Any, Dict, List
 
 import pytest
 
+from tests.cli.conftest import Tony, scripted
+from tests.cli.conftest import tony as tony_here
 from tests.cli.processes import tony
-from tests.second_user import as_stranger, needs_root, open_folder
+from tests.client.scripted import Scripted, status
+from tests.second_user import as_second_user, as_stranger, needs_root, open_folder
+from tony_core.schedulers.port import AppState
 
-__all__ = ["open_folder"]
+__all__ = ["open_folder", "scripted", "tony_here"]
 
 pytestmark = needs_root
 
@@ -124,6 +128,30 @@ def test_a_folder_of_another_user_is_refused_to_who_is_not_root(open_folder: Pat
     as_stranger("os.mkdir(argument + '/apps')", str(open_folder))
     (owner,) = [found.st_uid for _, found in homes._ours(str(open_folder))]
     assert owner != os.geteuid()
+
+
+def test_ones_own_jobs_are_found_in_a_place_that_only_a_portal_may_list(
+    scripted: Scripted, tony_here: Tony, open_folder: Path
+) -> None:
+    shared, own = open_folder / "shared", open_folder / "home" / "history"
+    scripted.root = str(open_folder / "home")
+    for at, (root, name) in enumerate(((shared, "in-shared"), (own, "in-private"))):
+        folder = root / f"app_1_000{at}"
+        folder.mkdir(parents=True)
+        job = {"name": name, "user": "ann", "state": "SUCCEEDED", "submitted": 1.0, "finished": 2.0}
+        (folder / "summary.json").write_text(json.dumps({"job": job, "tasks": []}))
+        scripted.apps[folder.name] = status(
+            folder.name, state=AppState.SUCCEEDED, submitted=9.0 - at, finished=10.0
+        )
+    shared.chmod(0o3773)
+    with as_second_user():
+        listed = tony_here("history", "list", "--history", str(shared))
+        newest = tony_here("history", "show", "--history", str(shared))
+    assert listed.code == 0 and "in-shared" in listed.out and "in-private" in listed.out
+    assert f"you may not list {shared}" in listed.err and "local knows" in listed.err.replace(
+        scripted.name, "local"
+    )
+    assert newest.code == 0 and "in-shared" in newest.out
 
 
 def _until_logged(home: Path, app_id: str) -> str:

@@ -32,11 +32,11 @@ class TestSettings:
     def test_checked_and_described(self, tmp_path: Path) -> None:
         path = tmp_path / "portal.ini"
         path.write_text(
-            "[portal]\nadmins = ann\nschedulers = local\n[history shared]\npath = /srv/history\n"
+            f"[portal]\nadmins = ann\nschedulers = local\n[history shared]\npath = {tmp_path}\n"
         )
         done = tony("portal", "--check", "--config", str(path), "--port", "80", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "port 80)" in done.stdout and "shared: /srv/history" in done.stdout
+        assert "port 80)" in done.stdout and f"shared: {tmp_path}" in done.stdout
 
     def test_all_problems_in_one_message(self, tmp_path: Path) -> None:
         path = tmp_path / "portal.ini"
@@ -44,11 +44,40 @@ class TestSettings:
         done = tony("portal", "--config", str(path), cwd=tmp_path)
         assert done.returncode == 2
         assert done.stderr.splitlines() == [
-            f"tony: {path}: 3 problems",
+            f"tony: {path}: 4 problems",
             "  [portal] prot: there is no such key; did you mean port?",
             "  [login] header is missing: by = header needs it",
             "  [login] trusted is missing: by = header needs it",
+            "  there is no [history NAME] section: a portal for many users reads a location that is"
+            " shared on purpose (docs/portal.md)",
         ]
+
+    def test_problems_of_every_kind_at_once(self, tmp_path: Path) -> None:
+        """Of values, of keys, of what does not go together, of places, of schedulers."""
+        path = tmp_path / "portal.ini"
+        path.write_text(
+            "[portal]\nport = abc\nfoo = 1\nbind = 0.0.0.0\nschedulers = slurm\n"
+            "[history a]\npath = s3://bucket/x\n[history b]\npath = /nonexist\n"
+            "[login]\nby = magic\n"
+        )
+        done = tony("portal", "--check", "--config", str(path), cwd=tmp_path)
+        assert done.returncode == 2 and "7 problems" in done.stderr, done.stderr
+        for words in (
+            "port: 'abc'",
+            "foo: there is no such key",
+            "bind is 0.0.0.0, and url is missing",
+            "there is no scheduler 'slurm'",
+            "history a: s3://bucket/x: the portal needs a file system that says whose a file is",
+            "history b: /nonexist cannot be read: no such file",
+            "by: 'magic'",
+        ):
+            assert words in done.stderr, words
+        assert "by socket" not in done.stderr, "how one logs in is not known"
+
+    def test_a_place_that_is_not_there(self, tmp_path: Path) -> None:
+        done = tony("portal", "--check", "--history", "/nonexist", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "history history: /nonexist cannot be read: no such file" in done.stderr
 
     @pytest.mark.parametrize(
         ("words", "message"),
@@ -78,14 +107,17 @@ class TestSettings:
             [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 2
-        assert "(starlette, uvicorn)" in done.stderr and "tony-py[portal]" in done.stderr
+        assert "(starlette, uvicorn)" in done.stderr and "pip install '.[portal]'" in done.stderr
 
-    def test_a_port_that_is_taken(self, tmp_path: Path) -> None:
+    def test_a_port_or_an_index_that_is_taken(self, tmp_path: Path) -> None:
         portal, url = started(tmp_path)
         with portal:
             port = url.rpartition(":")[2]
             done = tony("portal", "--port", port, cwd=tmp_path)
             assert done.returncode != 0 and "another process listens" in done.stderr
+            second = tony("portal", "--port", "0", cwd=tmp_path)
+            assert "another portal uses the index" in second.stderr, second.stderr
+            assert "--index PATH" in second.stderr and second.returncode == done.returncode
             portal.send(signal.SIGTERM)
             assert portal.end() == 0
 

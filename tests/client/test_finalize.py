@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
@@ -10,8 +11,14 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from tests.client.scripted import APP, Scripted, event, status, task
+from tests.second_user import UID, needs_root
 from tony_core.client import lookup
-from tony_core.client.finalize import finalize, finalize_all, finalize_and_read
+from tony_core.client.finalize import (
+    finalize,
+    finalize_all,
+    finalize_and_list,
+    finalize_and_read,
+)
 from tony_core.client.lookup import await_end, final_view, look_up, view_of, whole_story
 from tony_core.client.merge import from_page
 from tony_core.history.reader import read_job
@@ -318,3 +325,30 @@ def test_history_shows_an_end_before_it_is_written(
     assert found.events[-1]["text"] == "the job has ended: KILLED: killed by ann"
     running = next(task for task in view.tasks if task.task == "worker:1")
     assert running.state == "killed" and running.ended is not None
+
+
+@needs_root
+def test_in_a_shared_place_the_folders_owner_is_the_jobs_user(tmp_path: Path) -> None:
+    """Of a list, one job, a look by the scheduler's status, and one that it has forgotten."""
+    summary = history(tmp_path / "shared", user="victim", app_id="another")
+    os.chown(summary.parent, UID, UID)
+    root = str(tmp_path / "shared" / "history")
+    for scheduler in (None, Cluster(tmp_path / "own"), Cluster(tmp_path / "own", status())):
+        (listed,) = finalize_and_list(root, scheduler)
+        record, view = finalize_and_read(root, None, scheduler)
+        found = [listed, view]
+        if scheduler is not None:
+            found.append(look_up(scheduler, APP, root))
+        assert {(one.app_id, one.user) for one in found} == {(APP, str(UID))}
+        assert record.job["user"] == str(UID)
+    own = Cluster(tmp_path / "shared")
+    assert next(finalize_and_list(root, own)).user == "victim", "its own place is its user's"
+
+
+def test_a_history_whose_summary_is_damaged_has_no_state_and_no_time(tmp_path: Path) -> None:
+    history(tmp_path).write_text("{")
+    root = str(tmp_path / "history")
+    views = [next(finalize_and_list(root)), finalize_and_read(root, APP)[1]]
+    for view in views:
+        assert view.state is AppState.UNKNOWN
+        assert view.duration_s(time.time()) is None

@@ -48,6 +48,17 @@ def blocks(language: str) -> List[Block]:
     return found
 
 
+def lists(page: str) -> List[List[str]]:
+    """The items of every list of a page, each as one line of text."""
+    found: List[List[str]] = []
+    text = _FENCE.sub("", PAGES[page].read_text())
+    for paragraph in re.split(r"\n\s*\n", text):
+        parts = re.split(r"^- ", paragraph, flags=re.MULTILINE)
+        if len(parts) > 1:
+            found.append([" ".join(part.split()) for part in parts[1:]])
+    return found
+
+
 def command_lines() -> List[Block]:
     """Every ``tony ...`` that stands on a page: after a prompt, indented, or in the text."""
     found = []

@@ -10,7 +10,17 @@ from typing import List
 
 import pytest
 
-from tests.docs.pages import CHECKOUT, PAGES, Block, anchors, blocks, command_lines, links, words_of
+from tests.docs.pages import (
+    CHECKOUT,
+    PAGES,
+    Block,
+    anchors,
+    blocks,
+    command_lines,
+    links,
+    lists,
+    words_of,
+)
 from tony_core.cli.main import main
 from tony_core.cli.parser import Parser
 from tony_core.cli.verbs import VERBS, parser_of
@@ -156,6 +166,22 @@ def test_links_lead_somewhere(page: str) -> None:
         assert CHECKOUT in [target, *target.parents], f"{page}: {link} leaves the checkout"
         if anchor:
             assert anchor in anchors(target), f"{page}: {link}: {anchors(target)}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_list_repeats_a_sentence(page: str) -> None:
+    """As after two branches that changed the same list."""
+    for items in lists(page):
+        items = [item for item in items if not item.startswith("**")]  # a subject, not a sentence
+        begins = [re.split(r"[.:;] ", item)[0] for item in items]
+        assert [text for text in begins if begins.count(text) > 1] == []
+
+
+def test_what_is_untried_names_each_thing_once() -> None:
+    text = PAGES["docs/portal.md"].read_text().partition("\n## What is untried\n")[2]
+    things = ("identity provider", "oidc-provider-mock", "real proxy", "container file", "the unit")
+    for thing in (*things, "TensorBoard of folders", "`tensorboard-url`"):
+        assert text.count(thing) == 1, thing
 
 
 def test_every_page_can_be_found() -> None:

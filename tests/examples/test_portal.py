@@ -9,7 +9,8 @@ from typing import List
 
 import pytest
 
-from tony_core.portal.settings_file import find_problems, parse_settings
+from tony_core.portal.settings_checks import find_problems
+from tony_core.portal.settings_file import parse_settings
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 EXAMPLE = CHECKOUT / "examples" / "portal"

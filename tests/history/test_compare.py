@@ -85,6 +85,38 @@ def test_a_step_that_was_done_again_counts_as_it_was_done_last() -> None:
     assert points == ((0, 9.0), (1, 6.0), (2, 5.0))
 
 
+def sampled(*times: float) -> JobHistory:
+    """A job that reports a loss with each of 20 steps, and is measured now and then."""
+    story = StoryBuilder(workers=1).begin().move("launched").wait(1).move("running")
+    for step in range(20):
+        story.wait(1).measure("worker:0", "step", step).measure("worker:0", "loss", 20.0 - step)
+        story.metrics["worker:0"].setdefault(
+            "rss_mb", [[BEGIN + 1 + at, 10.0 * (number + 1)] for number, at in enumerate(times)]
+        )
+    story.tasks["worker:0"].update(measures={"rss_mb": 10.0}, reported={"loss": 1.0, "step": 19})
+    return story.move("succeeded").finish()
+
+
+def test_what_was_measured_is_aligned_by_time_and_what_was_reported_by_step() -> None:
+    jobs = [Compared(sampled(*times)) for times in ((2.97, 9), (3.3, 12), (5, 8.5))]
+    found = {row.name: row for row in compare(jobs).metrics}
+    assert (found["loss"].across, found["loss"].at) == ("step", 19)
+    assert (found["rss_mb"].across, found["rss_mb"].at) == (BY_SECONDS, 8.5)
+    assert found["rss_mb"].values == (10.0, 10.0, 20.0) and len(found["rss_mb"].curves) == 3
+    assert all(len(curve.points) == 2 for curve in found["rss_mb"].curves)
+
+
+def test_steps_are_whole() -> None:
+    jobs = [Compared(sampled(2.97, 8.97))] * 2
+    (memory,) = [row for row in compare(jobs, "step").metrics if row.name == "rss_mb"]
+    assert memory.at == 7 and [point[0] for point in memory.curves[0].points] == [1, 7]
+
+
+def test_jobs_without_a_common_time_have_only_their_last_values() -> None:
+    (memory,) = [row for row in both(sampled(2, 3), sampled(9)).metrics if row.name == "rss_mb"]
+    assert (memory.at, memory.values, memory.last) == (None, (None, None), (20.0, 10.0))
+
+
 def test_long_series_are_thinned_and_keep_their_last_point() -> None:
     long = trained(1, [float(number) for number in range(1000)])
     curve = both(long, long).metrics[0].curves[0]

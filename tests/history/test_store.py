@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import Any, Dict, List
 
 import pytest
 
+from tests.second_user import UID, needs_root
+from tony_core.files.local import user_name
 from tony_core.history import store
 from tony_core.history.layout import segment_name, segment_number
 from tony_core.history.reader import (
-    KeptHistory,
     NoHistory,
-    choose_expired,
     expired,
     list_jobs,
     read_config,
@@ -73,7 +72,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert made.close() == []
     found = read_job(str(tmp_path), "app_1")
     assert [event["text"] for event in found.events] == ["line 1", "line 2"]
-    assert found.job == {"state": "RUNNING"}
+    assert found.job == {"state": "RUNNING", "app_id": "app_1"}
     assert found.tasks == ({"task": "w:0"},)
     assert found.metrics == {"x": 1}
     assert found.problems == ()
@@ -198,18 +197,6 @@ def test_of_more_than_is_to_be_kept_the_oldest_go(tmp_path: Path) -> None:
     assert gone(3 * one, age=2500.0) == ["app_3", "app_4", "app_9"], "by age first"
 
 
-def test_what_to_remove_depends_on_age_and_size() -> None:
-    kept = [
-        KeptHistory("a", 100.0, 5),
-        KeptHistory("b", 200.0, 5),
-        KeptHistory("c", 50.0, 5, False),
-    ]
-    assert choose_expired(kept, 1e9, None, 300.0) == []
-    assert choose_expired(kept, math.inf, 9, 300.0) == ["a", "b"]
-    assert choose_expired(kept, math.inf, 10, 300.0) == ["a"]
-    assert choose_expired(kept, 150.0, 0, 300.0) == ["a", "c", "b"]
-
-
 def test_a_summary_that_names_another_job_aims_at_nothing(tmp_path: Path) -> None:
     long_ago = {"state": "FAILED", "finished": 1.0}
     a_job(tmp_path, "liar", **long_ago)
@@ -247,3 +234,37 @@ def test_a_summary_is_replaced_whole(tmp_path: Path) -> None:
     assert made.close() == []
     assert json.loads((tmp_path / "app_1" / "summary.json").read_text()) == {"job": {"n": 19}}
     assert [path.name for path in (tmp_path / "app_1").iterdir()] == ["summary.json"]
+
+
+def test_a_folder_that_holds_no_history_is_no_job(tmp_path: Path) -> None:
+    a_job(tmp_path, "app_1", state="SUCCEEDED")
+    a_job(tmp_path, "evil<script>", state="RUNNING")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "README").write_text("not a job")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "events-0001.jsonl").write_text("")
+    found = {str(job["app_id"]): job["state"] for job in list_jobs(str(tmp_path))}
+    assert found == {"app_1": "SUCCEEDED", "begun": "UNKNOWN"}
+
+
+def test_the_id_is_the_folders_name_everywhere(tmp_path: Path) -> None:
+    a_job(tmp_path, "mine", state="RUNNING")
+    summary = tmp_path / "mine" / "summary.json"
+    data = json.loads(summary.read_text())
+    data["job"]["app_id"] = "yours"
+    summary.write_text(json.dumps(data))
+    assert read_job(str(tmp_path), "mine").job["app_id"] == "mine"
+    assert [job["app_id"] for job in list_jobs(str(tmp_path))] == ["mine"]
+
+
+@needs_root
+def test_where_others_write_a_jobs_user_is_the_owner_of_its_folder(tmp_path: Path) -> None:
+    a_job(tmp_path, "app_1", state="RUNNING", user="victim")
+    root = str(tmp_path)
+    os.chown(tmp_path / "app_1", UID, UID)
+    (tmp_path / "app_2").symlink_to(tmp_path / "app_1")
+    users = {str(job["app_id"]): job["user"] for job in list_jobs(root, by_owner=True)}
+    assert users == {"app_1": str(UID), "app_2": user_name(0)}, "a link is its maker's"
+    assert read_job(root, "app_1", by_owner=True).job["user"] == str(UID)
+    assert read_job(root, "app_1").job["user"] == "victim"

@@ -89,6 +89,7 @@ class FakeSource:
         self.held = record
         self.is_running = running
         self.logs: Dict[Tuple[str, str], bytes] = {}
+        self.begins: Mapping[int, int] = {}
         self.entries: Tuple[ConfigEntry, ...] = ()
         self.more: Dict[str, str] = {}
 
@@ -103,7 +104,7 @@ class FakeSource:
     def metrics_json(self) -> Optional[bytes]:
         return None
 
-    def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
+    def events(self, since: int) -> Tuple[List[Mapping[str, Any]], int]:
         found = [event for event in self.held.events if event["n"] > since]
         return found, max((event["n"] for event in self.held.events), default=0)
 
@@ -112,6 +113,9 @@ class FakeSource:
 
     def streams(self, task: str) -> Tuple[Tuple[str, str], ...]:
         return tuple(("c1", name) for its_task, name in self.logs if its_task == task)
+
+    def sessions(self, task: str, name: str, container: str) -> Mapping[int, int]:
+        return self.begins
 
     def log(self, task: str, name: str, container: str, offset: int, limit: int) -> LogChunk:
         data = self.logs.get((task, name))

@@ -117,7 +117,7 @@ def look_while_running(portal: RealPortal, running: Running, owner: str) -> None
     assert (after.data, after.size, after.over) == (b"", 11, False), "followed"
     names = {name for _, name in job.streams("worker:0")}
     assert {"stdout", "stderr", "executor.log"} <= names
-    assert job.events(0, 0.0)[0]
+    assert job.events(0)[0]
     masters = job.streams("am")
     assert any(name.endswith("stderr") for _, name in masters), masters
     assert job.links()["page"].startswith("http")

@@ -10,6 +10,7 @@ from typing import Any, Dict, List
 import pytest
 
 from tests.portal.fakes import NASTY, FakePortal, a_row, a_source, a_task, an_event
+from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.index.rows import Usage
 from tony_core.portal.viewer import Viewer
 
@@ -205,6 +206,28 @@ def test_a_failed_job_shows_its_cause_before_all_else() -> None:
         assert f"{JOB}log/worker%3A1/stderr" in Page(text).links or "log/worker:1/stderr" in text
 
 
+def test_a_runs_link_opens_its_log_where_its_session_begins() -> None:
+    """The embedded scheduler's sessions share a container: its log holds all of them."""
+    runs = [
+        {"session": session, "container": "c-0", "state": "failed", "offsets": {"stdout": at}}
+        for session, at in ((0, 0), (1, 12))
+    ]
+    source = a_source(tasks=(a_task("worker:0", session=1, runs=runs),))
+    source.logs["worker:0", "stdout"] = b"first lines\nsecond lines\n"
+    source.begins = {0: 0, 1: 12}
+    with FakePortal(source).client() as client:
+        links = Page(client.get(JOB + "tasks").text).links
+        (link,) = (one for one in links if "session=0" in one and "stdout" in one)
+        assert "container=c-0" in link
+        text = client.get(link).text
+        assert text.index("session 0 begins") < text.index("first lines")
+        assert text.index("session 1 begins") < text.index("second lines")
+        last = client.get(link.replace("session=0", "session=1")).text
+        assert "first lines" not in last and "session 1 begins" in last
+        assert "has not written" in client.get(link.replace("session=0", "session=7")).text
+        assert "session 1 begins" in client.get(JOB + "log/worker:0/stdout").text, "the end, too"
+
+
 def test_the_api_is_the_masters() -> None:
     with FakePortal(a_source(running=True)).client() as client:
         job = client.get(JOB + "api/job").json()
@@ -227,11 +250,11 @@ def test_news_arrive_while_a_reader_waits() -> None:
     later = source.held._replace(events=(*source.held.events, an_event(3, "worker:1 failed")))
     calls = []
 
-    def events(since: int, wait_s: float) -> Any:
+    def events(since: int) -> Any:
         calls.append(since)
         if len(calls) == 2:
             source.held = later
-        return type(source).events(source, since, wait_s)
+        return type(source).events(source, since)
 
     source.events = events  # type: ignore[method-assign]
     with FakePortal(source).client() as client:
@@ -249,6 +272,20 @@ def test_a_fault_is_logged_and_shows_nothing() -> None:
         assert answer.status_code == 500 and "ZeroDivisionError" in answer.text
         assert "Traceback" not in answer.text
         assert "Traceback" in portal.log[0]
+
+
+@pytest.mark.parametrize("path", ["/", "/api/jobs", JOB])
+def test_an_index_that_does_not_answer_in_time_is_no_fault(path: str) -> None:
+    portal = FakePortal(a_source())
+
+    def ask(*asked: Any, **more: Any) -> Any:
+        raise IndexBusy("the portal answers too many requests at once; try again")
+
+    portal.index.page = portal.index.rows = ask  # type: ignore[assignment,method-assign]
+    with portal.client() as client:
+        answer = client.get(path)
+        assert answer.status_code == 503 and "too many requests at once" in answer.text
+        assert "fault" not in answer.text and portal.log == []
 
 
 def test_a_place_that_does_not_answer_is_named() -> None:
@@ -343,7 +380,7 @@ def test_a_history_that_could_not_be_read_is_read_again() -> None:
             assert "Permission denied" not in client.get(JOB + path).text, path
 
 
-def test_a_running_job_as_one_viewer_reads_it_is_not_shown_to_another() -> None:
+def test_a_running_job_is_kept_for_each_viewer_by_himself() -> None:
     row = a_row(state="RUNNING", readers=("user:ann", "user:bob"))
     portal = FakePortal(a_source(row, True))
     for name in ("ann", "bob"):
@@ -361,3 +398,43 @@ def test_a_running_job_as_one_viewer_reads_it_is_not_shown_to_another() -> None:
         with portal.client() as client:
             for path in ("", "story", "api/job"):
                 assert text in client.get(JOB + path).text, (name, path)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/api/jobs?search=long", "there is no parameter 'search'"),
+        ("/api/jobs?stat=FAILED", "did you mean state?"),
+        ("/api/usage?form=user", "there is no parameter 'form'"),
+        ("/api/trends?tags=x", "did you mean tag?"),
+        (JOB + "api/events?sinse=3", "did you mean since?"),
+    ],
+)
+def test_the_api_refuses_parameters_that_it_does_not_know(path: str, words: str) -> None:
+    with FakePortal(a_source()).client() as client:
+        answer = client.get(path)
+        assert answer.status_code == 400 and words in answer.json()["error"]
+        assert client.get("/jobs?search=long").status_code == 200, "a page's address may be old"
+
+
+def test_what_is_refused_of_a_log_is_json() -> None:
+    with FakePortal(a_source()).client() as client:
+        for path, status in (("logs/worker:0/none", 404), ("logs/worker:0/stdout?offset=zz", 400)):
+            answer = client.get(JOB + path)
+            assert answer.status_code == status and answer.json()["error"]
+
+
+def test_a_job_that_only_history_has_as_running_says_so() -> None:
+    with FakePortal(a_source(a_row(state="RUNNING"))).client() as client:
+        text = client.get(JOB).text
+        assert "This is from its history" in text and "Took" not in text
+    with FakePortal(a_source(running=True)).client() as client:
+        text = client.get(JOB).text
+        assert "This is from its history" not in text and "data-ticks=" in text
+
+
+def test_a_job_that_has_ended_has_nothing_to_end() -> None:
+    with FakePortal(a_source()).client() as client:
+        answer = client.get(JOB + "end")
+        assert answer.status_code == 403 and "ended as SUCCEEDED" in answer.text
+        assert "tony kill" not in answer.text

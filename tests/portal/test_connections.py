@@ -12,7 +12,6 @@ from starlette.types import Receive, Scope, Send
 
 from tests.portal.access.running import Running, running
 from tony_core.portal import connections
-from tony_core.portal.access import gate
 from tony_core.portal.settings import Settings
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -21,7 +20,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 @pytest.fixture
 def portal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     monkeypatch.setattr(connections, "HEAD_S", 0.5)
-    monkeypatch.setattr(gate, "BODY_S", 0.5)
+    monkeypatch.setattr(connections, "BODY_S", 0.5)
     with running(Settings(access_log=str(tmp_path / "log"))) as found:
         yield found
 
@@ -65,7 +64,9 @@ def test_a_second_request_has_a_deadline_too(portal: Running) -> None:
 def test_a_body_that_does_not_come(portal: Running) -> None:
     with socket.create_connection(("127.0.0.1", portal.port)) as made:
         made.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\ncsrf")
+        began = time.monotonic()
         assert rest_of(made).startswith(b"HTTP/1.1 408")
+        assert time.monotonic() - began < connections.KEEP_ALIVE_S / 2, "it is closed at once"
 
 
 def test_an_answer_that_takes_longer_is_not_cut(

@@ -58,13 +58,34 @@ def test_the_owner_ends_it_and_is_asked_for_by_name(make: Make) -> None:
     ]
 
 
-@pytest.mark.parametrize("viewer", [EVE, ADMIN, Viewer("Ann"), Viewer("portal"), Viewer("root")])
+@pytest.mark.parametrize("viewer", [EVE, Viewer("Ann"), Viewer("portal"), Viewer("root")])
 def test_no_other_viewer_does(make: Make, viewer: Viewer) -> None:
     made, scheduler, audited, _ = make("yarn", True)
     assert not made.may_end(viewer, ROW)
     with pytest.raises(NotEnded, match="is ann's, and you are"):
         made.end_job(viewer, ROW)
     assert scheduler.killed == [] and "result=refused" in audited[0]
+
+
+def test_an_administrator_ends_anothers_job_as_himself_where_the_cluster_lets_him(
+    make: Make,
+) -> None:
+    made, scheduler, audited, envs = make("yarn", True)
+    assert made.may_end(ADMIN, ROW)
+    assert made.end_job(ADMIN, ROW) == f"{APP} has ended"
+    assert scheduler.killed == [(APP, "ended by boss in the portal")]
+    assert {env.get(PROXY_USER) for env in envs[1:]} == {"boss"}, "never the owner, nor the portal"
+    assert "viewer=boss" in audited[0] and "owner=ann" in audited[0]
+
+
+def test_an_administrator_of_the_portal_is_none_of_the_cluster(make: Make) -> None:
+    made, scheduler, audited, _ = make("yarn", True)
+    scheduler.set(view_refusal="the cluster does not show it to boss")
+    assert not made.may_end(ADMIN, ROW)
+    scheduler.unreachable = "boss cannot perform operation MODIFY_APP"
+    with pytest.raises(NotEnded, match="MODIFY_APP"):
+        made.end_job(ADMIN, ROW)
+    assert scheduler.killed == [] and "result=failed" in audited[0]
 
 
 def test_a_folder_with_the_id_of_another_users_job_ends_nothing(make: Make) -> None:

@@ -80,7 +80,8 @@ def test_links_lead_nowhere(tmp_path: Path) -> None:
     with open_local(str(tmp_path / "here"), app(2)) as opened:
         record = opened.record()
         assert record.job == {} and record.events == ()
-        assert all("symbolic link" in problem for problem in record.problems) and record.problems
+        assert all("symbolic link" in problem for problem in record.problems)
+        assert len(record.problems) == 3 and "tony-final.xml" in record.problems[-1]
         with pytest.raises(UnsafeHistory, match="symbolic link"):
             opened.config()
 
@@ -92,7 +93,8 @@ def test_pipes_and_folders_do_not_hold_the_reader(tmp_path: Path) -> None:
     with open_local(str(tmp_path), app(1)) as opened:
         with pytest.raises(UnsafeHistory, match="plain file"):
             opened.config()
-        assert opened.record().job["name"] == "mnist"
+        record = opened.record()
+        assert record.job["name"] == "mnist" and "plain file" in record.problems[-1]
     (tmp_path / app(2)).write_text("a file")
     with pytest.raises(UnsafeHistory, match="is not a folder"):
         open_local(str(tmp_path), app(2))
@@ -112,6 +114,15 @@ def test_files_and_folders_that_are_too_large(
             (folder / f"x{number}").touch()
         with pytest.raises(UnsafeHistory, match="more than 5 files"):
             opened.fingerprint()
+
+
+def test_a_summary_that_is_missing_is_named(tmp_path: Path) -> None:
+    folder = write_job(tmp_path, app(1), events=[{"n": 1, "kind": "note"}])
+    (folder / "summary.json").unlink()
+    for events in (True, False):
+        with open_local(str(tmp_path), app(1)) as opened:
+            (problem,) = opened.record(events=events).problems
+            assert problem.startswith("summary.json: is missing")
 
 
 def test_no_other_folders_files_are_read(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, Iterator
+from typing import Callable, Iterable, Iterator, List, Set, Tuple
 
 import pytest
 
@@ -27,8 +27,8 @@ def portal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Portal]:
     made.close()
 
 
-def never(app_id: str, owner: str) -> bool:
-    return False
+def never(jobs: Iterable[Tuple[str, str]]) -> Set[Tuple[str, str]]:
+    return set()
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -48,7 +48,30 @@ def test_a_job_that_no_history_has_is_shown_to_its_owner_and_administrators(
     row = portal.live.unlisted(ANN, never)[0]
     assert (row.location, row.state, row.owner) == ("scheduler:yarn", "ACCEPTED", "ann")
     assert row.error == "waits for room"
-    assert portal.live.unlisted(ANN, lambda app_id, owner: (app_id, owner) == (APP, "ann")) == []
+    assert portal.live.unlisted(ANN, lambda jobs: {(APP, "ann")}) == []
+
+
+def test_the_index_is_asked_once_for_all_of_a_list_and_for_one_id_only(
+    portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"application_1_{number:04}" for number in range(50)]
+    Opened(monkeypatch, yarn=Listed(*(status(app_id=app_id) for app_id in ids)))
+    portal.list()
+    asked: List[List[str]] = []
+
+    def known(jobs: Iterable[Tuple[str, str]]) -> Set[Tuple[str, str]]:
+        found = list(jobs)
+        asked.append([app_id for app_id, _ in found])
+        return set(found[:20])
+
+    assert len(portal.live.unlisted(ADMIN, known)) == 30
+    assert [sorted(each) for each in asked] == [ids]
+    asked.clear()
+    (row,) = portal.live.unlisted(ADMIN, never, app_id=ids[-1])
+    assert row.app_id == ids[-1]
+    portal.live.unlisted(ADMIN, known)
+    assert len(asked[0]) == 30, "what has a history is not asked for again"
+    assert portal.live.unlisted(ADMIN, never, app_id="application_1_9999") == []
 
 
 def test_one_that_the_portal_itself_may_not_look_at_is_still_its_owners(
@@ -124,6 +147,16 @@ class TestAnEndThatNoMasterWrote:
         yarn.set(state=AppState.FAILED)
         portal.list()
         assert portal.live.overlay([ROW])[0].state == "FAILED"
+
+    def test_the_scanner_asks_for_it(self, portal: Portal, monkeypatch: pytest.MonkeyPatch) -> None:
+        yarn = Listed(status())
+        Opened(monkeypatch, yarn=yarn)
+        portal.list()
+        assert not portal.live.ask_end(APP, "ann"), "it runs"
+        assert not portal.live.ask_end("app_other", "ann"), "nothing has answered yet"
+        portal.list()
+        assert portal.live.ask_end("app_other", "ann")
+        assert portal.live.ended_status("app_other", "ann") is None
 
     def test_one_that_no_scheduler_knows_stays_as_history_has_it(self, portal: Portal) -> None:
         portal.list()

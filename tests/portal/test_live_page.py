@@ -9,7 +9,7 @@ from typing import Callable, Iterator, List
 
 import pytest
 
-from tests.client.scripted import PageServer, task
+from tests.client.scripted import APP, PageServer, task
 from tony_core.client.errors import PageError
 from tony_core.client.page import JobPage
 from tony_core.portal import live_page
@@ -168,12 +168,35 @@ def test_odd_tasks_and_events_are_left_out(made: List[LivePage], server: PageSer
     assert read.events == ()
 
 
-def test_few_pages_are_kept(monkeypatch: pytest.MonkeyPatch, server: PageServer) -> None:
+def test_few_pages_are_kept_and_none_in_use_is_closed(
+    monkeypatch: pytest.MonkeyPatch, server: PageServer
+) -> None:
     monkeypatch.setattr(live_page, "MOST_PAGES", 2)
+    now = 100.0
+    pages = LivePages(lambda: now)
+
+    def get(key: int) -> LivePage:
+        return pages.get((str(key),), lambda: JobPage(server.url))
+
+    opened = [get(key) for key in range(4)]
+    assert [get(key) for key in range(4)] == opened, "all are in use"
+    now += live_page.IN_USE_S
+    assert get(3) is opened[3] and get(2) is opened[2], "the first two are closed"
+    assert get(0) is not opened[0] and get(1) is not opened[1]
+    pages.close()
+
+
+def test_many_viewers_of_one_job_do_not_close_each_others_pages(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_page, "FRESH_S", 60.0)
     pages = LivePages()
-    opened = [pages.get((str(n),), lambda: JobPage(server.url)) for n in range(3)]
-    assert pages.get(("2",), lambda: JobPage(server.url)) is opened[2]
-    assert pages.get(("0",), lambda: JobPage(server.url)) is not opened[0]
+    viewers = [(APP, f"viewer {number}") for number in range(3 * live_page.MOST_PAGES)]
+    first = [pages.get(viewer, lambda: JobPage(server.url)) for viewer in viewers]
+    assert all(page.read().job["name"] == "mnist" for page in first[:5])
+    count = len(server.requests)
+    assert [pages.get(viewer, lambda: JobPage(server.url)) for viewer in viewers] == first
+    assert first[0].read() and len(server.requests) == count, "what was just read"
     pages.close()
 
 

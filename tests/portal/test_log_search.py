@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import random
+from typing import List
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tony_core.portal import log_search
 from tony_core.portal.job_source import LogChunk
-from tony_core.portal.log_search import MOST_HITS, cut_to_lines, find_lines, read_part, search_log
+from tony_core.portal.log_search import (
+    MOST_HITS,
+    Part,
+    cut_to_lines,
+    find_lines,
+    read_part,
+    search_log,
+)
+
+
+def texts(part: Part) -> List[str]:
+    return [piece.text for piece in part.pieces]
 
 
 def reader(data: bytes, most: int = 1 << 30) -> log_search.ReadLog:
@@ -52,11 +64,12 @@ def test_a_search_goes_on_where_it_stopped() -> None:
 def test_a_part_has_whole_lines_unless_it_is_the_end() -> None:
     data = b"one\ntwo\nthree\nfour"
     middle = cut_to_lines(LogChunk(data[2:10], 2, len(data)), is_tail=False)
-    assert (middle.after, middle.begin, middle.end) == ("two\n", 4, 8)
+    assert (texts(middle), middle.begin, middle.end) == (["two\n"], 4, 8)
     tail = cut_to_lines(LogChunk(data[9:], 9, len(data)), is_tail=True)
-    assert (tail.after, tail.begin, tail.end) == ("four", 14, 18)
+    assert (texts(tail), tail.begin, tail.end) == (["four"], 14, 18)
     found = cut_to_lines(LogChunk(data, 0, len(data)), is_tail=False, at=4)
-    assert (found.before, found.line, found.after) == ("one\n", "two\n", "three\nfour")
+    assert texts(found) == ["one\n", "two\n", "three\nfour"]
+    assert [piece.is_hit for piece in found.pieces] == [False, True, False]
 
 
 def test_parts_follow_each_other_without_gaps() -> None:
@@ -66,6 +79,21 @@ def test_parts_follow_each_other_without_gaps() -> None:
     while at < len(data):
         part = read_part(reader(data, 300), at, 300)
         assert part.begin == at
-        text, at = text + part.after, part.end
+        text, at = text + "".join(texts(part)), part.end
     assert text == data.decode()
     assert read_part(reader(data), 3, 300).begin == data.index(b"\n", 2) + 1
+
+
+def test_where_sessions_begin_the_text_stands_apart() -> None:
+    data = b"first\ncut shortsecond\nthird\n"
+    sessions = {0: 0, 1: 15, 2: 15, 3: 22, 4: len(data)}
+    found = cut_to_lines(LogChunk(data, 0, len(data)), is_tail=True, sessions=sessions)
+    assert [(piece.text, piece.sessions) for piece in found.pieces] == [
+        ("first\ncut short", (0,)),
+        ("second\n", (1, 2)),
+        ("third\n", (3,)),
+    ]
+    part = read_part(reader(data), 15, 300, sessions=sessions)
+    assert (part.begin, texts(part)) == (15, ["second\n", "third\n"]), "not from the next line"
+    hit = cut_to_lines(LogChunk(data, 0, len(data)), True, at=15, sessions=sessions)
+    assert [(piece.is_hit, piece.sessions) for piece in hit.pieces][1] == (True, (1, 2))

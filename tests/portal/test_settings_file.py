@@ -8,14 +8,12 @@ import pytest
 
 from tests.second_user import UID, needs_root
 from tony_core.portal.settings import HistoryLocation, Login, Settings
-from tony_core.portal.settings_file import (
-    SettingsError,
+from tony_core.portal.settings_checks import (
     find_problems,
     find_warnings,
-    parse_settings,
-    read_settings_file,
     secret_file_problem,
 )
+from tony_core.portal.settings_file import SettingsError, parse_settings, read_settings_file
 
 WHOLE = """
 # A portal for a team.

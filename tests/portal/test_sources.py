@@ -9,7 +9,8 @@ import pytest
 from tests.client.scripted import APP, PageServer, status, task
 from tests.portal.scripted import ROW, Folder, Listed, Opened, Portal
 from tony_core.history.reader import JobHistory
-from tony_core.portal import live_page, sources
+from tony_core.portal import live_page
+from tony_core.portal.job_folders import UnsafeHistory
 from tony_core.portal.job_source import JobSource, LogProblem
 from tony_core.portal.sources import PortalJob
 from tony_core.portal.viewer import Viewer
@@ -80,15 +81,14 @@ class TestRunning:
         assert (found.app_id, found.job["app_id"], found.job["user"]) == (APP, APP, "ann")
         assert "evil" not in job.links()
 
-    def test_a_wait_for_the_story_ends(
-        self, running: Tuple[PageServer, PortalJob, Listed], monkeypatch: pytest.MonkeyPatch
+    def test_the_story_from_a_number_on(
+        self, running: Tuple[PageServer, PortalJob, Listed]
     ) -> None:
-        monkeypatch.setattr(sources, "LONGEST_WAIT_S", 0.2)
         page, job, _ = running
         page.tell("one")
-        assert [event["text"] for event in job.events(0, 60.0)[0]] == ["one"]
-        assert job.events(1, 60.0) == ([], 1)
-        assert job.events(900, 0.0) == ([], 1), "a number that no line has yet"
+        assert [event["text"] for event in job.events(0)[0]] == ["one"]
+        assert job.events(1) == ([], 1)
+        assert job.events(900) == ([], 1), "a number that no line has yet"
 
     def test_another_users_job_of_that_id_is_shown_from_his_own_files_only(
         self, running: Tuple[PageServer, PortalJob, Listed], portal: Portal
@@ -121,7 +121,7 @@ class TestEnded:
         job = portal.sources.open(ROW._replace(state="FAILED"), ANN)
         found = job.record()
         assert (found.job["state"], found.job["finished"]) == ("FAILED", 2.0)
-        assert job.events(0, 60.0) == ([EVENT], 4), "nothing more comes, so it does not wait"
+        assert job.events(0) == ([EVENT], 4)
 
     def test_an_end_that_no_master_wrote(
         self, portal: Portal, monkeypatch: pytest.MonkeyPatch
@@ -136,6 +136,19 @@ class TestEnded:
         assert (found.job["state"], found.job["diagnostics"]) == ("KILLED", "killed")
         assert found.tasks[0]["state"] == "killed"
         assert found.events[-1]["kind"] == "job-ended"
+
+    def test_an_end_that_only_the_index_still_knows(self, portal: Portal) -> None:
+        """The portal was started again, and the scheduler has forgotten the job."""
+        running = {"state": "RUNNING", "submitted": 1000.0}
+        portal.folders[APP] = Folder(
+            JobHistory(APP, running, ({"task": "w:0", "state": "running"},))
+        )
+        row = ROW._replace(state="FAILED", finished=1100.0, error="the master died")
+        job = portal.sources.open(row, Viewer("ann"))
+        for events in (True, False):
+            record = job.record(events=events).job
+            assert (record["state"], record["finished"]) == ("FAILED", 1100.0)
+            assert record["diagnostics"] == "the master died"
 
     def test_without_files_the_row_is_shown_and_the_reason(self, portal: Portal) -> None:
         found = portal.sources.open(ROW._replace(state="FAILED"), ANN).record()
@@ -158,7 +171,20 @@ class TestEnded:
         assert portal.sources.open(ROW, ANN).config() == (("a", "b", ""),)
         evil = b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><configuration>&e;'
         portal.folders[APP] = Folder(HISTORY, evil)
+        with pytest.raises(ValueError, match="tony-final"):
+            portal.sources.open(ROW, ANN).config()
+
+    def test_a_configuration_that_may_not_be_read_is_not_one_that_was_not_kept(
+        self, portal: Portal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(folder: Folder) -> bytes:
+            raise UnsafeHistory("/h/tony-final.xml", "is a symbolic link, which is not followed")
+
+        portal.folders[APP] = Folder(HISTORY)
         assert portal.sources.open(ROW, ANN).config() == ()
+        monkeypatch.setattr(Folder, "config", refuse)
+        with pytest.raises(OSError, match="symbolic link"):
+            portal.sources.open(ROW, ANN).config()
 
 
 class TestLogs:
@@ -268,6 +294,21 @@ class TestLogs:
     def test_without_schedulers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         portal = Portal()
         portal.folders[APP] = Folder(HISTORY)
-        with pytest.raises(LogProblem, match="no scheduler is named in the portal's settings"):
+        with pytest.raises(LogProblem, match="its owner, ann, reads them by: tony logs"):
             portal.sources.open(ROW, ANN).log("worker:0", "stdout", "", 0, 100)
         portal.close()
+
+    def test_where_each_session_begins_in_a_log(self, portal: Portal) -> None:
+        """Sessions of the embedded scheduler share a container, and so a log."""
+        runs = [
+            {"session": 0, "container": "c1", "offsets": {"stdout": 0, "stderr": 0}},
+            {"session": 1, "container": "c1", "offsets": {"stdout": 40, "stderr": 9}},
+            {"session": 2, "container": "c1", "offsets": {}},
+        ]
+        found = task(container="c1", session=2, runs=runs)
+        portal.folders[APP] = Folder(HISTORY._replace(tasks=(found,)))
+        job = portal.sources.open(ROW._replace(state="FAILED"), ANN)
+        assert job.sessions("worker:0", "stdout", "c1") == {0: 0, 1: 40}
+        assert job.sessions("worker:0", "stderr", "") == {0: 0, 1: 9}
+        assert job.sessions("worker:0", "other.log", "c1") == {}, "not known"
+        assert job.sessions("am", "stderr", "") == {}

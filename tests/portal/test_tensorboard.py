@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
+import resource
+import socket
 import sys
 import time
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 from tests.client.scripted import APP
 from tests.portal.scripted import ROW, Folder, Listed, Opened, Portal
 from tony_core.history.reader import JobHistory
-from tony_core.portal import tensorboard
+from tony_core.portal import connections, tensorboard
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.tensorboard import KEY, Instance, InstanceState, TensorBoards
 from tony_core.portal.tensorboard_relay import TensorBoardRelay
@@ -200,7 +203,7 @@ class TestOneInstance:
     ) -> None:
         monkeypatch.undo()
         instance = world.opened(world.job())
-        assert "has no TensorBoard: have its administrator run pip install" in instance.message
+        assert "has no TensorBoard. Who runs the portal installs it" in instance.message
         assert sys.executable in instance.message
 
 
@@ -298,6 +301,37 @@ class TestTheRelay:
         assert httpx.post(url(relay, instance), content=b"abc").content == b"cba"
         monkeypatch.setattr("tony_core.portal.tensorboard_relay.MOST_BODY", 10)
         assert httpx.post(url(relay, instance), content=b"x" * 11).status_code == 413
+
+    @pytest.mark.parametrize(("is_body", "expected"), [(False, b""), (True, b"HTTP/1.1 408")])
+    def test_a_request_that_does_not_come(
+        self,
+        relay: TensorBoardRelay,
+        instance: Instance,
+        monkeypatch: pytest.MonkeyPatch,
+        is_body: bool,
+        expected: bytes,
+    ) -> None:
+        monkeypatch.setattr(connections, "HEAD_S", 0.3)
+        monkeypatch.setattr(connections, "BODY_S", 0.3)
+        head = f"POST {instance.path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+        with socket.create_connection(("127.0.0.1", relay.port), timeout=20) as made:
+            made.sendall((head + ("\r\nx" if is_body else "")).encode())
+            found = b""
+            while part := made.recv(65536):
+                found += part
+        assert found.startswith(expected) and bool(found) is is_body
+
+    def test_many_that_are_silent_keep_no_other_out(
+        self, relay: TensorBoardRelay, instance: Instance
+    ) -> None:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        connections.raise_file_limit()
+        with contextlib.ExitStack() as stack:
+            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+            for _ in range(520):
+                address = ("127.0.0.1", relay.port)
+                stack.enter_context(socket.create_connection(address, timeout=20))
+            assert httpx.get(url(relay, instance), timeout=60).status_code == 200
         assert httpx.put(url(relay, instance)).status_code == 405
 
     def test_no_service_worker(self, relay: TensorBoardRelay, instance: Instance) -> None:

@@ -141,11 +141,14 @@ def _metrics(marks: Sequence[str], found: Sequence[MetricRow]) -> None:
     line()
     rows = []
     for metric in found:
-        at = metric.at or 0.0
-        where = f"step {number(at)}" if metric.across == BY_STEP else duration(at)
-        rows.append((metric.name, f"at {where}", *(_value(v) for v in metric.values)))
-        if metric.last != metric.values:
-            rows.append(("", "at the end", *(_value(v) for v in metric.last)))
+        name = metric.name
+        if metric.at is not None:
+            at = metric.at
+            where = f"step {number(at)}" if metric.across == BY_STEP else duration(at)
+            rows.append((name, f"at {where}", *(_value(v) for v in metric.values)))
+            name = ""
+        if metric.at is None or metric.last != metric.values:
+            rows.append((name, "at the end", *(_value(v) for v in metric.last)))
     table(("METRIC", "", *marks), rows)
 
 

@@ -85,7 +85,10 @@ def _message_of(error: BaseException) -> tuple[str, int]:
         text = f"{error.strerror}; make room there, or set TMPDIR to a folder that you can write"
         return text, ExitCode.REFUSED
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("tony_"):
-        text = f"the Python module {error.name} is missing here; to install it: pip install tony-py"
+        text = (
+            f"the Python module {error.name} is missing here; pip install {error.name}, or install"
+            " TonY again with the extra that needs it (in a checkout: pip install '.[portal]')"
+        )
         return text, ExitCode.INTERNAL
     name = type(error).__name__
     return (

@@ -83,7 +83,7 @@ def _list(args: argparse.Namespace) -> int:
     from tony_core.client.finalize import finalize_and_list
 
     with _history(args) as (root, scheduler):
-        shown = list(islice(finalize_and_list(root, scheduler), args.limit or None))
+        shown = list(islice(finalize_and_list(root, scheduler, note), args.limit or None))
     if args.json:
         print_json({"history": root, "jobs": [view.to_json() for view in shown]})
         return 0

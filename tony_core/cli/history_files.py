@@ -10,7 +10,7 @@ from tony_core.cli.options import history_of
 from tony_core.cli.output import line, note, print_json, raw, safe, warn
 from tony_core.client.errors import ClientError, UsageError
 from tony_core.client.exit_codes import ExitCode
-from tony_core.files.location import is_remote, join, masked
+from tony_core.files.location import is_remote, join, local_path, masked
 from tony_core.files.registry import filesystem
 from tony_core.history.configuration import parse_config
 from tony_core.history.reader import JobHistory
@@ -66,9 +66,28 @@ def export(
     if target == "-":
         raw(data)
         return 0
-    filesystem(target).put(target, data.encode("utf-8", "replace"), 0o600)
+    _write(target, data.encode("utf-8", "replace"))
     note(f"written: {masked(target)}")
     return 0
+
+
+def _write(target: str, data: bytes) -> None:
+    """Write a file whole, or into what stands there already: a pipe, a device, a link's target."""
+    if is_remote(target):
+        filesystem(target).put(target, data, 0o600)
+        return
+    path = os.path.realpath(local_path(target))
+    if os.path.isdir(path):
+        raise UsageError(f"{target} is a folder; name a file in it by --output")
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb") as stream:
+                stream.write(data)
+        else:
+            filesystem(path).put(path, data, 0o600)
+    except OSError as error:
+        # Not the name of the file beside it that was to become the target.
+        raise type(error)(error.errno, error.strerror or str(error), target) from None
 
 
 def document(record: JobHistory, view: JobView, config: Optional[bytes]) -> Dict[str, Any]:
@@ -173,4 +192,6 @@ def import_history(args: argparse.Namespace, root: str) -> int:
 
 
 def _missing(what: str, error: ImportError) -> MissingExtra:
-    return MissingExtra(f"{what} needs {error.name or error}: pip install 'tony-py[portal]'")
+    return MissingExtra(
+        f"{what} needs {error.name or error}: in TonY's checkout, pip install '.[portal]'"
+    )

@@ -228,7 +228,7 @@ def add_choice(parser: argparse.ArgumentParser) -> None:
     Names and users are shell patterns; tags are compared without regard to case, since YARN keeps
     them in lower case.
     """
-    known = [state.value for state in AppState]
+    known = [state.value for state in AppState if state is not AppState.UNKNOWN]
     parser.add_argument(
         "--state",
         metavar="STATE",

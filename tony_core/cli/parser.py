@@ -114,6 +114,8 @@ def describe_unknown(word: str, known: Sequence[str]) -> str:
     name = word.partition("=")[0]
     if not name.startswith("-"):
         return f"unexpected argument {word!r}"
+    if name in known:  # of a verb below it, or beside it
+        return f"there is no option {name} here; it belongs to another verb"
     return f"there is no option {name}{nearest(name.replace('_', '-'), known)}"
 
 

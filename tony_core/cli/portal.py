@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from typing import TYPE_CHECKING, List, Tuple
+from typing import TYPE_CHECKING, FrozenSet, List, Tuple
 
 from tony_core.cli.options import site_value, use_login
 from tony_core.cli.output import line, note, warn
@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--index", metavar="PATH", help="the folder of its index [$TONY_HOME/portal]"
     )
     parser.add_argument(
-        "--check", action="store_true", help="read the settings, print what is wrong, and end"
+        "--check",
+        action="store_true",
+        help="read the settings and look at each history, print what is wrong, and end",
     )
     parser.add_argument(
         "--principal", metavar="NAME", help="log in to a cluster with Kerberos as this principal"
@@ -64,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     require_extra()
     use_login(args)
     settings = _settings(args)
-    from tony_core.portal.settings_file import find_warnings
+    from tony_core.portal.settings_checks import find_warnings
 
     for text in find_warnings(settings):
         warn(text)
@@ -86,23 +88,18 @@ def require_extra() -> None:
     if missing:
         raise UsageError(
             f"tony portal needs Python packages that are not installed here ({', '.join(missing)});"
-            " to install them: pip install 'tony-py[portal]'"
+            " to install them: in TonY's checkout, pip install '.[portal]'"
         )
 
 
 def _settings(args: argparse.Namespace) -> Settings:
     """The settings of file, options and defaults; raises UsageError with all problems."""
-    from tony_core.portal.settings import Settings
-    from tony_core.portal.settings_file import SettingsError, find_problems, read_settings_file
+    from tony_core.portal.settings_checks import find_problems, find_unreadable
+    from tony_core.portal.settings_file import SettingsError
 
-    try:
-        settings = read_settings_file(args.config) if args.config else Settings()
-    except SettingsError as error:
-        raise UsageError(str(error)) from None
-    given = {"bind": args.bind, "port": args.port}
-    settings = settings._replace(
-        **{key: value for key, value in given.items() if value is not None}
-    )
+    settings, unknown, problems = _read_file(args)
+    given = {name: value for name in ("bind", "port") if (value := getattr(args, name)) is not None}
+    settings, unknown = settings._replace(**given), unknown - frozenset(given)
     if args.index or not settings.index_folder:
         from tony_core.schedulers.local.home import home_root
 
@@ -111,15 +108,34 @@ def _settings(args: argparse.Namespace) -> Settings:
     if args.scheduler or not settings.schedulers:
         names = tuple(args.scheduler or _default_schedulers(settings))
         settings = settings._replace(schedulers=names)
-    _check_schedulers(settings.schedulers)
     if args.history:
         settings = settings._replace(locations=_named_locations(args.history))
-    elif not settings.locations and not settings.is_for_many:
+        unknown -= frozenset(("locations",))
+    problems += _scheduler_problems(settings.schedulers)
+    problems += find_problems(settings, unknown)
+    if not problems and not settings.locations:
         settings = settings._replace(locations=_default_locations(settings.schedulers))
-    problems = find_problems(settings)
+        problems += find_problems(settings)
+    if args.check:
+        problems += find_unreadable(settings)
     if problems:
         raise UsageError(str(SettingsError(problems, args.config or "")))
     return settings
+
+
+def _read_file(args: argparse.Namespace) -> Tuple[Settings, FrozenSet[str], List[str]]:
+    """The file's settings, which fields of it are unknown, and its problems."""
+    from tony_core.portal.settings import Settings
+    from tony_core.portal.settings_file import SettingsError, read_settings_file
+
+    if not args.config:
+        return Settings(), frozenset(), []
+    try:
+        return read_settings_file(args.config), frozenset(), []
+    except SettingsError as error:
+        if error.settings is None:
+            raise UsageError(str(error)) from None
+        return error.settings, error.unknown, list(error.problems)
 
 
 def _default_schedulers(settings: Settings) -> List[str]:
@@ -129,12 +145,10 @@ def _default_schedulers(settings: Settings) -> List[str]:
     return found
 
 
-def _check_schedulers(names: Tuple[str, ...]) -> None:
+def _scheduler_problems(names: Tuple[str, ...]) -> List[str]:
     from tony_core.schedulers import missing
 
-    problems = [problem for problem in map(missing, names) if problem]
-    if problems:
-        raise UsageError("; ".join(problems))
+    return [problem for problem in map(missing, names) if problem]
 
 
 def _default_locations(schedulers: Tuple[str, ...]) -> Tuple[HistoryLocation, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Iterator, Mapping, Optional, Tuple
+from typing import Any, Callable, Iterator, Mapping, Optional, Tuple
 
 from tony_core.client import lookup
 from tony_core.client.lookup import (
@@ -24,6 +24,8 @@ from tony_core.client.lookup import (
     find_job_history,
     forgotten_status,
     is_finished,
+    is_shared,
+    list_history,
     read_job_history,
     recorded_view,
 )
@@ -59,9 +61,13 @@ def finalize(
     return final_view(scheduler, status, record, last)
 
 
-def finalize_and_list(root: str, scheduler: Optional[Scheduler] = None) -> Iterator[JobView]:
+def finalize_and_list(
+    root: str,
+    scheduler: Optional[Scheduler] = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[JobView]:
     """Every job in a history, the newest first, its end written first where there is none."""
-    for job in list_jobs(root):
+    for job in list_history(root, scheduler, tell):
         status = None
         if scheduler is not None:
             try:
@@ -75,7 +81,7 @@ def finalize_and_read(
     root: str, text: Optional[str], scheduler: Optional[Scheduler] = None
 ) -> Tuple[JobHistory, JobView]:
     """The history and the view of the job that ``text`` means, its end written first."""
-    record = find_job_history(root, text)
+    record = find_job_history(root, text, scheduler)
     status = None
     if scheduler is not None:
         try:
@@ -83,7 +89,7 @@ def finalize_and_read(
         except SchedulerError:
             pass  # what was written down has to do
     if status is not None:
-        record = read_job(root, record.app_id)
+        record = read_job(root, record.app_id, by_owner=is_shared(scheduler, root))
         if not is_finished(record):
             record = with_end(record, status)  # a master may still write it down itself
     return record, end_tasks(recorded_view(record, status))
@@ -110,7 +116,7 @@ def finalize_listed(scheduler: Scheduler, root: str, job: Mapping[str, Any]) -> 
         status = scheduler.status(app_id)
     except NoSuchApplication:
         # In a history that several clusters share it may be another's.
-        own = root == scheduler.history_root(None)
+        own = not is_shared(scheduler, root)
         record = read_job_history(root, app_id, events=False) if own else None
         forgotten = forgotten_status(record) if record is not None else None
         if forgotten is not None:

@@ -13,7 +13,17 @@ the end that the scheduler reports (:func:`tony_core.client.merge.with_end`), wh
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
 
 from tony_core.client.errors import NotFound, PageError
 from tony_core.client.merge import (
@@ -24,6 +34,8 @@ from tony_core.client.merge import (
     with_containers,
     with_end,
 )
+from tony_core.files.location import masked
+from tony_core.history.last_seen import last_seen
 from tony_core.history.layout import event_number
 from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
 from tony_core.job.spec import Job
@@ -149,7 +161,9 @@ def history_view(
 
 def recorded_view(record: JobHistory, status: Optional[AppStatus] = None) -> JobView:
     """The job as history alone has it, under the scheduler's status if that is known."""
-    return from_page(record.job, record.tasks, status, HISTORY, record.app_id)
+    # Without a summary that can be read, no state is known.
+    job = record.job or {"state": AppState.UNKNOWN.value}
+    return from_page(job, record.tasks, status, HISTORY, record.app_id)
 
 
 def is_finished(record: JobHistory) -> bool:
@@ -278,12 +292,22 @@ def history_root(
     return scheduler.history_root(job)
 
 
-def read_job_history(root: Optional[str], app_id: str, events: bool = True) -> Optional[JobHistory]:
+def is_shared(scheduler: Optional[Scheduler], root: Optional[str]) -> bool:
+    """Whether a root is another than the scheduler's own, so that other users may write to it.
+
+    There a job's user is the owner of its folder.
+    """
+    return scheduler is None or root != scheduler.history_root(None)
+
+
+def read_job_history(
+    root: Optional[str], app_id: str, events: bool = True, by_owner: bool = False
+) -> Optional[JobHistory]:
     """A job's history; None when there is none, or it cannot be read."""
     if not root:
         return None
     try:
-        return read_job(root, app_id, events)
+        return read_job(root, app_id, events, by_owner)
     except (NoHistory, OSError):
         return None
 
@@ -302,7 +326,7 @@ def find_history(
     roots = dict.fromkeys((history_root(scheduler, job, named), scheduler.history_root(job)))
     found, where = None, ""
     for root in roots:
-        record = read_job_history(root, app_id, events)
+        record = read_job_history(root, app_id, events, is_shared(scheduler, root))
         if record is not None and (record.job or record.events):
             return record, root or ""
         if found is None and record is not None:
@@ -314,10 +338,11 @@ def forgotten_history(
     scheduler: Scheduler, app_id: str, history: Optional[str] = None, events: bool = True
 ) -> Optional[JobHistory]:
     """The history of a job that its scheduler knows no more; with its end, once that is sure."""
-    own = scheduler.history_root(None)
-    record = read_job_history(history or own, app_id, events)
+    root = history or scheduler.history_root(None)
+    shared = is_shared(scheduler, root)
+    record = read_job_history(root, app_id, events, shared)
     # In a history that several clusters share it may be another's.
-    status = forgotten_status(record) if record is not None and (history or own) == own else None
+    status = forgotten_status(record) if record is not None and not shared else None
     return with_end(record, status) if record is not None and status is not None else record
 
 
@@ -327,8 +352,7 @@ def forgotten_status(record: JobHistory) -> Optional[AppStatus]:
     And where it is too new: a scheduler may have restarted just now; its clients know more.
     """
     submitted: Any = record.job.get("submitted")
-    times = [submitted, *(task.get("started") for task in record.tasks)]
-    newest = max((float(at) for at in times if is_number(at)), default=0.0)
+    newest = last_seen(record)
     if not record.job or is_finished(record) or time.time() - newest < FORGOTTEN_S:
         return None
     return AppStatus(
@@ -343,21 +367,58 @@ def forgotten_status(record: JobHistory) -> Optional[AppStatus]:
     )
 
 
-def find_job_history(root: str, text: Optional[str]) -> JobHistory:
+def find_job_history(
+    root: str, text: Optional[str], scheduler: Optional[Scheduler] = None
+) -> JobHistory:
     """The history of the job that ``text`` means: an id, its beginning or end, or the newest."""
+    by_owner = is_shared(scheduler, root)
     if text:
         try:
-            return read_job(root, text)
+            return read_job(root, text, by_owner=by_owner)
         except NoHistory:
             pass
-    ids = [str(job["app_id"]) for job in list_jobs(root)]
+    ids = [str(job["app_id"]) for job in list_history(root, scheduler)]
     found = match_ids(ids, text) if text else ids[:1]
     if len(found) == 1:
-        return read_job(root, found[0])
+        return read_job(root, found[0], by_owner=by_owner)
     if found:
         raise NotFound(f"{text!r} is ambiguous; it matches {', '.join(found[:5])}", found)
     what = f"no job {text!r}" if text else "no job"
     raise NotFound(f"there is {what} in the history at {root}; tony history list shows all")
+
+
+def list_history(
+    root: str,
+    scheduler: Optional[Scheduler] = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[Mapping[str, Any]]:
+    """The summary of every job in a history, the newest first.
+
+    In a place that only a portal may list, of the caller's own that the scheduler still knows;
+    some may have been written to the scheduler's place instead. ``tell`` gets that in words.
+    """
+    try:
+        yield from list_jobs(root, is_shared(scheduler, root))
+    except PermissionError as error:
+        if scheduler is None:
+            raise NotFound(f"{explain_unlisted(root)}: {error.strerror or error}") from None
+        tell(f"{explain_unlisted(root)}; shown are yours that {scheduler.name} knows")
+        own = only_own(scheduler, scheduler.list())
+        for status in sorted(own, key=lambda status: status.submitted, reverse=True):
+            for place in (root, scheduler.history_root(None)):
+                by_owner = is_shared(scheduler, place)
+                record = read_job_history(place, status.app_id, False, by_owner)
+                if record is not None:
+                    yield {"submitted": status.submitted, **record.job, "app_id": status.app_id}
+                    break
+
+
+def explain_unlisted(root: str) -> str:
+    """What a user can do where he may not list a history."""
+    return (
+        f"you may not list {masked(root)} (a place for a portal, perhaps); a job of yours in it is"
+        " shown by: tony history show ID"
+    )
 
 
 def explain_unknown(scheduler: Scheduler, view: JobView, history: Optional[str] = None) -> str:

@@ -11,6 +11,7 @@ import time
 from typing import Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
+from tony_core.history.last_seen import last_seen
 from tony_core.history.layout import ATTEMPT_GAP, StoryKind
 from tony_core.history.reader import JobHistory
 from tony_core.jsontext import is_number
@@ -192,11 +193,14 @@ def under_status(view: JobView, status: AppStatus) -> JobView:
 def with_end(record: JobHistory, status: AppStatus, last: Optional[JobView] = None) -> JobHistory:
     """The history with the end that the scheduler reports, and that as the story's last line.
 
-    ``last`` is the newest that the job's page showed: it may know more than was written.
+    ``last`` is the newest that the job's page showed: it may know more than was written. The
+    scheduler may not know when the last master died: it was alive when it wrote the newest line.
     """
     page = last if last is not None and last.source == PAGE else None
     job, tasks = record.job, _newest_tasks(record, page)
-    finished = round(status.finished or max(time.time(), status.started or status.submitted), 3)
+    now = time.time()
+    reported = status.finished or max(now, status.started or status.submitted)
+    finished = round(max(reported, last_seen(record, until=now)), 3)
     ended = tuple(_end_record(task, status.state, finished) for task in tasks)
     progress = max(_number(job.get("progress")), page.progress if page else 0.0)
     counts: Dict[str, int] = {}

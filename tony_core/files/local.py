@@ -45,6 +45,7 @@ def stat_of(location: str, found: os.stat_result) -> Stat:
         modes.S_IMODE(found.st_mode),
         user_name(found.st_uid),
         group_name(found.st_gid),
+        found.st_blocks * 512,
     )
 
 

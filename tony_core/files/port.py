@@ -58,6 +58,12 @@ class Stat(NamedTuple):
     mode: Optional[int] = None  # permission bits, where the file system has them
     owner: str = ""  # user and group by name, where the file system has them; else empty
     group: str = ""
+    on_disk: Optional[int] = None  # bytes, where the file system says it: less than size with holes
+
+    @property
+    def held(self) -> int:
+        """The bytes of the file that are not holes: anyone may make a file of any size of holes."""
+        return self.size if self.on_disk is None else min(self.size, self.on_disk)
 
 
 class FileSystem(ABC):

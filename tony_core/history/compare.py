@@ -1,15 +1,17 @@
 """Jobs side by side: what differs in their configuration, where their time went, what they cost and
 gave, and their metrics over each other. Pure.
 
-Metrics are those of the task that speaks for a job (its chief, else worker 0), aligned by the
-steps that it reported, or by the seconds since its programs started. A step that a later session
-did again counts as that session did it.
+Metrics are those of the task that speaks for a job (its chief, else worker 0). What programs report
+is aligned by the steps that they reported with it, else by the seconds since they started; so is
+what was measured of them, which is sampled by the clock and not by steps. A step that a later
+session did again counts as that session did it.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from math import floor
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.history.figures import job_figures
@@ -20,6 +22,7 @@ from tony_core.history.metric_points import (
     STEP,
     Points,
     chief_of,
+    is_measured,
     metrics_of,
     points_of,
     steps_of,
@@ -32,6 +35,7 @@ from tony_core.history.timeline import Timeline, timeline
 FEWEST, MOST = 2, 20
 BY_STEP, BY_SECONDS = "step", "seconds"
 _POINTS = 300  # of one curve
+_NEARLY = 1e-6  # of a step, that rounding may take from one
 _METRICS = 100
 _RESULTS = 200
 _LONGEST = 2000  # characters of a value of a result
@@ -79,7 +83,7 @@ class MetricRow(NamedTuple):
     across: str  # BY_STEP or BY_SECONDS
     curves: Tuple[Curve, ...]
     last: Tuple[Optional[float], ...]
-    at: Optional[float] = None  # the furthest step or second that all of them reached
+    at: Optional[float] = None  # the furthest step or second that all of them have; None: no such
     values: Tuple[Optional[float], ...] = ()  # there
 
 
@@ -223,7 +227,11 @@ def _metric(
 ) -> MetricRow:
     tasks = [next(iter(tasks_with(record, name)), "") for record in records]
     if across not in (BY_STEP, BY_SECONDS):
-        have = [steps_of(record, task) is not None for record, task in zip(records, tasks) if task]
+        have = [
+            steps_of(record, task) is not None and not is_measured(record, task, name)
+            for record, task in zip(records, tasks)
+            if task
+        ]
         across = BY_STEP if have and all(have) else BY_SECONDS
     curves = []
     for number, (record, line, task) in enumerate(zip(records, lines, tasks)):
@@ -234,6 +242,8 @@ def _metric(
     jobs = range(len(records))
     last = tuple(by_job[job][-1][1] if job in by_job else None for job in jobs)
     at = min((points[-1][0] for points in by_job.values()), default=None)
+    if at is not None and at < max(points[0][0] for points in by_job.values()):
+        at = None  # one ended before another's first value
     values = tuple(_value_at(by_job.get(job, ()), at) for job in jobs)
     return MetricRow(name, across, tuple(_thinned(each) for each in curves), last, at, values)
 
@@ -250,8 +260,9 @@ def _aligned(record: JobHistory, line: Timeline, task: str, name: str, across: s
     kept: List[Tuple[float, float]] = []
     for at, value in reversed(points):
         step = steps.at(at)
-        if step is not None and (not kept or step < kept[-1][0]):
-            kept.append((round(step, 3), value))
+        whole = None if step is None else float(floor(step + _NEARLY))
+        if whole is not None and (not kept or whole < kept[-1][0]):
+            kept.append((whole, value))
     return tuple(reversed(kept))
 
 

@@ -34,6 +34,15 @@ def metrics_of(record: JobHistory, task: str) -> Tuple[str, ...]:
     return tuple(str(name) for name in _mapping(_mapping(record.metrics.get("task")).get(task)))
 
 
+def is_measured(record: JobHistory, task: str, metric: str) -> bool:
+    """Whether a metric was measured of a task, at its own times, and not reported by it."""
+    for entry in record.tasks:
+        if str(entry.get("task")) == task:
+            known = metric in _mapping(entry.get("measures"))
+            return known and metric not in _mapping(entry.get("reported"))
+    return False
+
+
 def chief_of(record: JobHistory) -> str:
     """The task that speaks for a job: its chief, else worker 0, else the first that is tracked."""
     names = [str(task.get("task")) for task in record.tasks]

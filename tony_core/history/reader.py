@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 import time
+from contextlib import suppress
 from functools import partial
 from typing import (
     Any,
@@ -27,8 +28,8 @@ from typing import (
     Tuple,
 )
 
-from tony_core.files.local import LocalFileSystem
-from tony_core.files.location import is_app_id, is_remote, join, local_path
+from tony_core.files.local import LocalFileSystem, user_name
+from tony_core.files.location import base_name, is_app_id, is_remote, join, local_path
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
 from tony_core.history.layout import (
@@ -48,6 +49,8 @@ from tony_core.history.live_changes import Overlay
 from tony_core.history.metric_file import Wanted, decode_series
 from tony_core.history.metric_log import replay, replay_tasks, set_latest
 from tony_core.history.metric_series import SeriesStore
+from tony_core.history.retention import KeptHistory, choose_expired
+from tony_core.history.story_end import end_of_story
 from tony_core.jsontext import is_number, read_lines, read_object
 
 _CUT = ", and no more is read here"
@@ -68,35 +71,42 @@ class JobHistory(NamedTuple):
     metrics: Mapping[str, Any] = {}  # as /api/metrics
     events: Tuple[Mapping[str, Any], ...] = ()
     problems: Tuple[str, ...] = ()
+    #: Of a job without an end: the newest time in what was not asked for, or is not kept above.
+    seen: float = 0.0
     is_cut: bool = False  # it has more than the reader takes
 
 
-class KeptHistory(NamedTuple):
-    """What retention asks of one job's history."""
+def list_jobs(root: str, by_owner: bool = False) -> Iterator[Mapping[str, Any]]:
+    """The summary of every job below a history root, the newest first.
 
-    app_id: str
-    changed: float  # when it ended, or without an end: when its newest file was written
-    size: int = 0  # bytes
-    has_ended: bool = True
+    The id is the folder's name, whatever the file says, and with ``by_owner`` the user is the
+    folder's owner. A folder without a file of history is no job.
+    """
+    files = filesystem(root)
+    jobs: List[Tuple[float, Mapping[str, Any]]] = []
+    for item, app_id, job in _summaries(files, root):
+        if not is_app_id(app_id) or not (job or _holds_history(files, item.location)):
+            continue
+        found = {**(job or {"state": "UNKNOWN"}), "app_id": app_id}
+        at = _time(found.get("submitted")) if job else item.mtime_ms / 1000
+        jobs.append((at, _of_owner(found, item.location, item) if by_owner else found))
+    yield from (job for _, job in sorted(jobs, key=lambda each: each[0], reverse=True))
 
 
-def list_jobs(root: str) -> Iterator[Mapping[str, Any]]:
-    """The summary of every job below a history root, the newest first."""
-    jobs: List[Mapping[str, Any]] = []
-    for app_id, job, at in _summaries(filesystem(root), root):
-        # The id is the folder's name, whatever the file says.
-        jobs.append({**(job or {"state": "UNKNOWN", "submitted": at}), "app_id": app_id})
-    yield from sorted(jobs, key=lambda job: _time(job.get("submitted")), reverse=True)
-
-
-def read_job(root: str, app_id: str, events: bool = True) -> JobHistory:
+def read_job(root: str, app_id: str, events: bool = True, by_owner: bool = False) -> JobHistory:
     """Everything known of one job; raises :class:`NoHistory` if there is nothing.
 
-    Without ``events`` only the job and its tasks, as they are now.
+    Without ``events`` only the job and its tasks, as they are now. With ``by_owner`` its user is
+    the owner of its folder, where the file system says it: below a root that several users write
+    to, a file says what its writer likes.
     """
     if not app_id or "/" in app_id or app_id.startswith("."):
         raise NoHistory(f"{app_id!r} is not the id of an application")
-    return read_folder(join(root, app_id), app_id, events)
+    folder = join(root, app_id)
+    record = read_folder(folder, app_id, events)
+    if by_owner and record.job:
+        return record._replace(job=_of_owner(record.job, folder))
+    return record
 
 
 def read_folder(
@@ -122,11 +132,17 @@ def read_folder(
     job = summary.get("job") or {}
     story: List[Mapping[str, Any]] = []
     series: Mapping[str, Any] = summary.get("metrics") or {}
-    grows = not job.get("finished")
-    if events:
-        story, more = read_events(folder, files, grows, limits)
+    seen = 0.0
+    if events or not job:
+        story, more = read_events(folder, files, not job.get("finished"), limits)
+        job = job or end_of_story(story)
         problems += more
+        story = story if events else []
+    grows = not job.get("finished")
     wanted = events if metrics is None else metrics
+    if grows:
+        unread = {EVENTS: not events, POINTS: wanted is not True}
+        seen = _last_time(files, folder, latest, [kind for kind in unread if unread[kind]])
     if wanted:
         found, more = _read_metrics(
             files, folder, latest, grows, wanted, summary.get("tasks") or [], limits
@@ -137,13 +153,16 @@ def read_folder(
         series = found or series
     if not summary and not story and not files.exists(folder):
         raise NoHistory(f"no history of {app_id} below {folder.rpartition('/')[0]}")
+    if not summary and not problems:
+        problems += _explain_missing(files, folder)
     return JobHistory(
         app_id=app_id,
-        job=job,
+        job={**job, "app_id": app_id} if job else {},
         tasks=tuple(summary.get("tasks") or ()),
         metrics=series,
         events=tuple(story),
         problems=tuple(problems),
+        seen=seen,
         is_cut=any(problem.endswith(_CUT) for problem in problems),
     )
 
@@ -238,55 +257,44 @@ def expired(
     warn: Callable[[str], None] = lambda text: None,
     retention_bytes: Optional[int] = None,
 ) -> List[str]:
-    """Ids of ended jobs whose history is older, or all larger, than the retention, for ``tony gc``.
+    """Ids of ended jobs whose history is too old, or too large, for ``tony gc``.
 
-    Of what is too large together the oldest go (:func:`choose_expired`). The id is the folder's own
-    name, and only a folder that holds a history counts: below a root that others write to, too,
-    a file says what its writer likes. ``warn`` gets what is ignored. A job without an end counts
-    from the newest of its files.
+    What goes by size depends on the owners (:mod:`tony_core.history.retention`). The id is the
+    folder's own name, and only a folder that holds a history counts: below a root that others write
+    to, too, a file says what its writer likes. ``warn`` gets what is ignored. A job without an end
+    counts from the newest of its files.
     """
     files = filesystem(root)
     kept: List[KeptHistory] = []
-    for app_id, job, _ in _summaries(files, root):
-        held = {
-            item.location.rpartition("/")[2]: item for item in _listed(files, join(root, app_id))
-        }
+    for folder, app_id, job in _summaries(files, root):
+        if not is_remote(root) and os.path.islink(local_path(folder.location)):
+            if is_app_id(app_id):
+                warn(f"{folder.location} is kept: it is a symbolic link")
+            continue
+        try:
+            held = {base_name(item.location): item for item in _listed(files, folder.location)}
+        except PermissionError as error:
+            warn(f"{folder.location} is kept: {error.strerror or error}")
+            continue
         if not any(map(is_history_file, held)):
             continue
         if not is_app_id(app_id):
-            warn(f"{join(root, app_id)} is kept: {app_id!r} is not the id of an application")
+            warn(f"{folder.location} is kept: {app_id!r} is not the id of an application")
             continue
         finished = _time(job.get("finished")) if job.get("state") in ENDED else 0.0
         has_ended = bool(finished)
         if job.get("app_id", app_id) != app_id:
             warn(
-                f"the {SUMMARY} of {join(root, app_id)} names another application,"
+                f"the {SUMMARY} of {folder.location} names another application,"
                 f" {str(job['app_id'])[:100]!r}; it is ignored"
             )
             finished, has_ended = 0.0, False
         if not finished:
             finished = max((item.mtime_ms / 1000 for item in held.values()), default=0.0)
-        size = sum(item.size for item in held.values())
-        kept.append(KeptHistory(app_id, finished, size, has_ended))
+        size = sum(item.held for item in held.values())
+        kept.append(KeptHistory(app_id, finished, size, has_ended, folder.owner))
     now = time.time() if now is None else now
     return choose_expired(kept, retention_s, retention_bytes, now)
-
-
-def choose_expired(
-    kept: Iterable[KeptHistory], retention_s: float, retention_bytes: Optional[int], now: float
-) -> List[str]:
-    """Ids of what to remove: all that is too old, then the oldest that have ended, by size."""
-    kept = list(kept)
-    old = [item for item in kept if now - item.changed > retention_s]
-    left = [item for item in kept if now - item.changed <= retention_s]
-    size = sum(item.size for item in left)
-    for item in sorted(left, key=lambda item: (item.changed, item.app_id)):
-        if retention_bytes is None or size <= retention_bytes:
-            break
-        if item.has_ended:
-            old.append(item)
-            size -= item.size
-    return [item.app_id for item in old]
 
 
 def remove(root: str, app_id: str) -> bool:
@@ -296,15 +304,39 @@ def remove(root: str, app_id: str) -> bool:
     return filesystem(root).delete(join(root, app_id))
 
 
-def _summaries(
-    files: FileSystem, root: str
-) -> Iterator[Tuple[str, Mapping[str, Any], Optional[float]]]:
-    """Of every folder its name, what its summary says of the job, and its time."""
+def _summaries(files: FileSystem, root: str) -> Iterator[Tuple[Stat, str, Mapping[str, Any]]]:
+    """Of every folder its facts, its name, and what its summary says of the job."""
     for item in _listed(files, root):
         if item.is_dir:
             job = _read_summary(files, item.location, READING)[0].get("job")
-            app_id = item.location.rstrip("/").rpartition("/")[2]
-            yield app_id, job if isinstance(job, dict) else {}, item.mtime_ms / 1000
+            yield item, base_name(item.location), job if isinstance(job, dict) else {}
+
+
+def _explain_missing(files: FileSystem, folder: str) -> List[str]:
+    """That a history has no summary, where it is not just being made."""
+    if files.exists(join(folder, SUMMARY)) or not _holds_history(files, folder):
+        return []
+    return [f"{SUMMARY}: is missing, so neither the job's state nor its tasks are known"]
+
+
+def _holds_history(files: FileSystem, folder: str) -> bool:
+    """Whether a folder holds a job's history, or may hold one that this user may not see."""
+    try:
+        return any(is_history_file(base_name(item.location)) for item in _listed(files, folder))
+    except OSError:
+        return True
+
+
+def _of_owner(job: Mapping[str, Any], folder: str, found: Optional[Stat] = None) -> Dict[str, Any]:
+    """The job with the folder's owner for its user; a link's owner is who made the link."""
+    try:
+        if is_remote(folder):
+            owner = (found or filesystem(folder).stat(folder)).owner
+        else:
+            owner = user_name(os.lstat(local_path(folder)).st_uid)
+    except OSError:
+        owner = ""
+    return {**job, "user": owner} if owner else dict(job)
 
 
 def _listed(files: FileSystem, folder: str) -> List[Stat]:
@@ -434,6 +466,32 @@ def _newest(tasks: List[Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
         }
         for task in tasks
     }
+
+
+def _last_time(
+    files: FileSystem, folder: str, latest: Mapping[str, Any], kinds: Iterable[str]
+) -> float:
+    """The newest time among the newest values, and in the newest segments of these kinds."""
+    pairs = [found for found in latest.values() if isinstance(found, list) and len(found) == 2]
+    times = [_time(found[0]) for found in pairs]
+    for kind in kinds:
+        for name in segments(folder, files, kind)[-1:]:
+            try:
+                lines = _get(files, join(folder, name)).split(b"\n")
+            except OSError:
+                continue  # named where it is read whole; or just replaced
+            for line in lines[-3:]:  # the last one may be half-written
+                with suppress(ValueError):
+                    times += _times_of(read_object(line))
+    return max(times, default=0.0)
+
+
+def _times_of(line: Mapping[str, Any]) -> List[float]:
+    """The times of a line of the story, or of a line of points."""
+    points = line.get("points")
+    if not isinstance(points, list):
+        return [_time(line.get("time"))]
+    return [_time(point[1]) for point in points if isinstance(point, list) and len(point) > 1]
 
 
 def _read_points(

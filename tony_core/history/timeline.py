@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from tony_core.history.job_phases import JobPhases
+from tony_core.history.last_seen import last_seen
 from tony_core.history.lost_work import with_lost
 from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import (
@@ -100,7 +101,7 @@ def _interest(bar: Bar) -> int:
 
 
 def timeline(record: JobHistory, now: Optional[float] = None) -> Timeline:
-    """The time line of a job; ``now`` ends what goes on, without it the newest time known."""
+    """The time line of a job; ``now`` ends what goes on, without it when it was last seen alive."""
     tasks = tuple(task for task in record.tasks if isinstance(task, dict))
     record = record._replace(tasks=tasks)
     lines = lines_of(record)
@@ -137,5 +138,5 @@ def _bounds(
     known = [at for at in known if at]
     finished = seconds(job.get("finished"))
     begin = seconds(job.get("submitted")) or min(known, default=finished)
-    end = finished or seconds(now) or max(known, default=begin)
+    end = finished or seconds(now) or last_seen(record)
     return begin, max(begin, end), bool(finished)

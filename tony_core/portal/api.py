@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from tony_core.portal.job_source import JobSource
 from tony_core.portal.pages.job import OpenJob, course_of, open_job, reading
-from tony_core.portal.site import Problem, Site, encode, json_answer, json_bytes
+from tony_core.portal.site import Problem, Site, check_query, encode, json_answer, json_bytes
 
 LONGEST_WAIT_S = 30.0
 LOOK_S = 1.0  # between two looks for news
@@ -59,6 +59,7 @@ def routes(site: Site) -> List[Route]:
         return json_answer(course_of(site, request, open_job(site, request)).timeline)
 
     async def events(request: Request) -> Response:
+        check_query(request, "since", "wait", "location")
         since = _number(request, "since")
         wait = min(LONGEST_WAIT_S, _number(request, "wait"))
         _, source = await run_in_threadpool(site.open, request)
@@ -67,7 +68,12 @@ def routes(site: Site) -> List[Route]:
 
     def config(request: Request) -> Response:
         _, source = site.open(request)
-        return json_answer({"config": [entry._asdict() for entry in source.config()]})
+        try:
+            entries, problems = source.config(), []
+        except (OSError, ValueError) as error:
+            entries, problems = (), [str(error)]
+        found = [entry._asdict() for entry in entries]
+        return json_answer({"config": found, "problems": problems})
 
     return [
         Route("/jobs/{app_id}/api/job", with_job(job_json)),
@@ -104,7 +110,7 @@ async def _await_events(
     """The story from ``since`` on, as soon as it goes on; holds no thread meanwhile."""
     deadline = time.monotonic() + wait
     while True:
-        lines, following = await run_in_threadpool(source.events, since, 0.0)
+        lines, following = await run_in_threadpool(source.events, since)
         left = deadline - time.monotonic()
         if lines or left <= 0 or not source.is_running or await request.is_disconnected():
             return lines, following

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from tony_core.portal import api
+from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.pages import compare, end, job, jobs, logs, tensorboard, trends, usage
 from tony_core.portal.settings import Settings
 from tony_core.portal.site import (
@@ -85,6 +86,9 @@ def create_app(
             request, error.status_code, title, text if error.status_code == 404 else error.detail
         )
 
+    def on_busy(request: Request, error: Any) -> Response:
+        return refuse(request, 503, "The portal has no answer in time", f"{error}.")
+
     def on_fault(request: Request, error: Exception) -> Response:
         log("".join(traceback.format_exception(error)))
         text = f"A fault of the portal itself ({type(error).__name__}); its log has more."
@@ -94,6 +98,7 @@ def create_app(
         Problem: on_problem,
         SeveralJobs: on_several,
         HTTPException: on_http,
+        IndexBusy: on_busy,
         Exception: on_fault,
     }
     return Starlette(

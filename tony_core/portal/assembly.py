@@ -1,7 +1,8 @@
 """The portal's parts put together: index and scanner, schedulers and sources, the application.
 
 :class:`AllJobs` is what the pages see of index and schedulers: the index's rows with what the
-schedulers know better, and before them the running jobs that have no history yet.
+schedulers have known better for the last moments (then the index has it too), and before them the
+running jobs that have no history yet.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from tony_core.portal.tensorboard_relay import TensorBoardRelay
 from tony_core.portal.viewer import Viewer
 
 MakeEndings = Callable[[SchedulerPool, LiveJobs], Endings]
-_EVERYTHING = Viewer("", is_admin=True)
 
 
 class AllJobs:
@@ -43,15 +43,14 @@ class AllJobs:
     def page(self, query: Query, viewer: Viewer) -> JobPage:
         """One page; the first one begins with what has no history yet."""
         found = self._index.page(query, viewer)
-        fresh = self._live.unlisted(viewer, self._is_indexed, query)
+        fresh = self._live.unlisted(viewer, self._index.known, query)
         rows = (*fresh, *self._live.overlay(found.rows))
         return JobPage(rows, found.next, found.total + len(fresh))
 
     def rows(self, app_id: str, viewer: Viewer) -> Tuple[JobRow, ...]:
         """The jobs of this id."""
         known = self._live.overlay(self._index.rows(app_id, viewer))
-        fresh = self._live.unlisted(viewer, self._is_indexed)
-        return (*known, *(row for row in fresh if row.app_id == app_id))
+        return (*known, *self._live.unlisted(viewer, self._index.known, app_id=app_id))
 
     def runs(
         self,
@@ -72,9 +71,6 @@ class AllJobs:
         """What filters offer."""
         return self._index.facets(viewer)
 
-    def _is_indexed(self, app_id: str, owner: str) -> bool:
-        return any(row.owner == owner for row in self._index.rows(app_id, _EVERYTHING))
-
 
 class Portal(NamedTuple):
     """What runs behind the gate."""
@@ -86,13 +82,17 @@ class Portal(NamedTuple):
     close: Callable[[], None]
 
     def problems(self) -> List[str]:
-        """What cannot be read now, a sentence each."""
-        found = [
-            f"The history location {state.name} cannot be read: {state.problem}"
-            for state in self.scanner.states()
-            if state.problem
-        ]
+        """What cannot be read now, and what cannot be kept to, a sentence each."""
+        found: List[str] = []
+        for state in self.scanner.states():
+            if state.problem:
+                found.append(f"The history location {state.name} cannot be read: {state.problem}")
+            found += (f"The history location {state.name}: {note}" for note in state.notes)
         return [*found, *self.publisher.problems(), *self.live.problems()]
+
+    def notes(self) -> List[str]:
+        """What who runs the portal should know of the places."""
+        return [note for state in self.scanner.states() for note in state.notes]
 
     def numbers(self) -> Dict[str, float]:
         """Gauges for Prometheus."""
@@ -116,12 +116,13 @@ def assemble(
         stack.callback(index.close)
         publisher = JhistPublisher(settings.locations, log)
         stack.callback(publisher.close)
-        scanner = Scanner(settings.locations, index, log, publisher.on_ended)
-        stack.callback(scanner.close)
         pool = SchedulerPool(settings.schedulers, is_for_many=settings.is_for_many)
         stack.callback(pool.close)
+        list_own = None if settings.is_for_many else pool.list_own
         live = LiveJobs(pool)
         stack.callback(live.close)
+        scanner = Scanner(settings.locations, index, log, publisher.on_ended, live, list_own)
+        stack.callback(scanner.close)
 
         def open_folder(row: JobRow) -> JobFolder:
             location = locations.get(row.location)
@@ -145,7 +146,11 @@ def assemble(
             AllJobs(index, live),
             sources.open,
             endings=endings,
-            find_problems=lambda: [*portal[0].problems(), *problems],
+            find_problems=lambda: [
+                *portal[0].problems(),
+                *problems,
+                *(() if settings.is_for_many else portal[0].notes()),
+            ],
             tensorboards=relay,
             log=log,
         )

@@ -6,12 +6,16 @@ scheduler          who ends it                     there is a button
 embedded           the portal's own user           for that user, of his own jobs
 a cluster, own     the portal's own user           for that user, of his own jobs
 a cluster, many    the viewer, by a proxy user     for the owner, where the cluster
-                                                   lets the portal act for him
+                                                   lets the portal act for him; for an
+                                                   administrator of the portal, where the
+                                                   cluster shows the job to him
 =================  ==============================  ===================================
 
 Whose job it is, the scheduler says: a history with another user's id in its name ends nothing. An
-administrator of the portal sees all jobs and ends none but his own. Every attempt is a line in
-the access log.
+administrator acts as himself, too: whether he may end another's job, the cluster decides, by its
+own administrators and the job's ``tony.yarn.acl.modify``. No scheduler says beforehand whether it
+would, and the index does not hold that list, so those whom it names have no button. Every attempt
+is a line in the access log.
 """
 
 from __future__ import annotations
@@ -59,14 +63,17 @@ class Endings:
         self._now = now
         self._own = user_of(os.geteuid())
         self._lock = threading.Lock()
-        self._known: Dict[Tuple[str, str], Tuple[float, bool]] = {}
+        self._known: Dict[Tuple[str, str, str], Tuple[float, bool]] = {}
 
     def may_end(self, viewer: Viewer, row: JobRow) -> bool:
         """Whether there is a button."""
         job = self._live.job(row.app_id, row.owner)
-        if job is None or not self._is_his(viewer, row, job):
+        if job is None:
             return False
-        return self._may_act(job, self._pool.user_for(job.scheduler, viewer.name))
+        user = self._pool.user_for(job.scheduler, viewer.name)
+        if self._is_his(viewer, row, job):
+            return self._may_act(job, user)
+        return self._is_for_cluster(viewer, job) and self._may_act(job, user, job.status.app_id)
 
     def end_job(self, viewer: Viewer, row: JobRow) -> str:
         """End it; what happened, as a sentence. Raises :class:`NotEnded`."""
@@ -74,7 +81,7 @@ class Endings:
         try:
             if job is None:
                 raise NotEnded(f"no scheduler of this portal lists {row.app_id} as running")
-            if not self._is_his(viewer, row, job):
+            if not self._is_his(viewer, row, job) and not self._is_for_cluster(viewer, job):
                 raise NotEnded(f"{row.app_id} is {row.owner}'s, and you are {viewer.name}")
             result, text = self._end(viewer, row, job)
         except NotEnded as error:
@@ -118,6 +125,10 @@ class Endings:
         own = self._own if job.scheduler == EMBEDDED else self._name_at(job.scheduler)
         return own == row.owner
 
+    def _is_for_cluster(self, viewer: Viewer, job: LiveJob) -> bool:
+        """Whether a cluster is to decide if an administrator may end another's job."""
+        return viewer.is_admin and self._is_for_many and job.scheduler != EMBEDDED
+
     def _name_at(self, scheduler: str) -> str:
         """The portal's own name at a cluster; empty where that is not known now."""
         try:
@@ -125,22 +136,25 @@ class Endings:
         except SchedulerError:
             return ""
 
-    def _may_act(self, job: LiveJob, user: str) -> bool:
-        """Whether the scheduler answers the portal in a user's name."""
-        key = (job.scheduler, user)
+    def _may_act(self, job: LiveJob, user: str, anothers: str = "") -> bool:
+        """Whether the scheduler answers the portal in a user's name.
+
+        ``anothers``: the id of a job that is not the user's, which it has to show to him.
+        """
+        key = (job.scheduler, user, anothers)
         with self._lock:
             at, known = self._known.get(key, (0.0, False))
             if key in self._known and self._now() - at < KNOWN_S:
                 return known
         try:
-            self._pool.call(
+            status = self._pool.call(
                 job.scheduler,
                 lambda one: owned_status(one, job.status.app_id, job.owner),
                 user=user,
                 within_s=ASK_S,
                 what=f"acting for {user or 'oneself'}",
             )
-            found = True
+            found = not anothers or (status is not None and not status.view_refusal)
         except SchedulerError:
             found = False
         with self._lock:

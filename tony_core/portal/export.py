@@ -20,7 +20,7 @@ from tony_core.history.figures import job_figures
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import timeline
 from tony_core.portal.bars import draw
-from tony_core.portal.pages.job import read_story
+from tony_core.portal.pages.job import breaks_of, read_story
 from tony_core.portal.site import make_templates, safe_links
 from tony_core.static import SCRIPT, STYLE, read_asset
 from tony_core.view import JobView
@@ -59,7 +59,7 @@ def export_page(
             more_bars=drawing.more_tasks,
             links=links,
             tasks=view.tasks[:MOST_TASKS],
-            charts=Markup(draw_charts(tasks, record.metrics, MOST_CHARTS, "")),  # noqa: S704 - escapes
+            charts=Markup(draw_charts(tasks, record.metrics, MOST_CHARTS, "", breaks_of(line))),  # noqa: S704 - escapes
             result="" if view.result is None else json.dumps(view.result, indent=2, default=str),
             story=story[:MOST_LINES],
             lines=len(story),

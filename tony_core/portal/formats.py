@@ -54,6 +54,23 @@ def show_number(value: Optional[float], digits: int = 1) -> str:
     return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
+def show_amount(value: Optional[float], digits: int = 1) -> str:
+    """An amount of hours or of jobs: ``< 0.01`` where it is next to nothing."""
+    if _is_finite(value) and value is not None and 0 < value < 0.01:
+        return "< 0.01"
+    return show_number(value, digits)
+
+
+def show_running(seconds: Optional[float]) -> Markup:
+    """A duration that the page's script lets go on."""
+    text = show_span(seconds)
+    return (
+        Markup('<span data-ticks="{}">{}</span>').format(f"{seconds:.0f}", text)
+        if text
+        else (Markup())
+    )
+
+
 def show_bytes(size: float) -> str:
     """``512 B``, ``1.5 kB``, ``20 MB``."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -64,6 +64,7 @@ class Fingerprint(NamedTuple):
     changed: float = 0.0  # of the newest file, seconds since the epoch
     size: int = 0  # bytes of all files
     is_history: bool = False  # whether there is a file of history
+    held: int = 0  # bytes of all files that are not holes
 
 
 class JobFolder(ABC):
@@ -113,7 +114,7 @@ class JobFolder(ABC):
 class TonyFolder(JobFolder):
     """A folder in the layout of :mod:`tony_core.history`."""
 
-    def __init__(self, app_id: str, owner: str, location: str, files: FileSystem) -> None:
+    def __init__(self, app_id: str, owner: str, location: str, files: FolderFiles) -> None:
         self.app_id = app_id
         self.owner = owner
         self.location = location
@@ -128,9 +129,16 @@ class TonyFolder(JobFolder):
         metrics: Optional[Wanted] = None,
         known: Optional[JobHistory] = None,
     ) -> JobHistory:
-        return read_folder(
+        record = read_folder(
             self.location, self.app_id, events, self._files, metrics, known, self.limits
         )
+        try:
+            self._files.check(join(self.location, CONFIG))
+        except FileNotFoundError:
+            return record
+        except OSError as error:  # read on demand only, and named at once
+            return record._replace(problems=(*record.problems, f"{CONFIG}: {error}"))
+        return record
 
     def config(self) -> Optional[bytes]:
         return self._get(CONFIG, MOST_CONFIG)
@@ -151,7 +159,7 @@ class TonyFolder(JobFolder):
         self._files.close()
 
 
-Make = Callable[[str, str, str, FileSystem], JobFolder]
+Make = Callable[[str, str, str, "FolderFiles"], JobFolder]
 """Makes a folder of its layout: of the job's id, its owner, its location and its files."""
 
 
@@ -218,6 +226,7 @@ def fingerprint_of(files: List[Stat]) -> Fingerprint:
         max((item.mtime_ms / 1000 for item in files), default=0.0),
         sum(item.size for item in files),
         any(is_history_file(item.location.rpartition("/")[2]) for item in files),
+        sum(item.held for item in files),
     )
 
 
@@ -237,13 +246,17 @@ def _refused(location: str, error: OSError) -> OSError:
     return error
 
 
-class _Below(ReadOnlyFileSystem):
+class FolderFiles(ReadOnlyFileSystem):
     """The files of one folder, and no others."""
 
     refusal = (errno.EROFS, "the portal only reads history")
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+
+    @abstractmethod
+    def check(self, location: str) -> None:
+        """Raise the OSError of a file that may not be read, without reading it."""
 
     def _name(self, location: str) -> str:
         """The name below the folder; empty for the folder itself."""
@@ -255,7 +268,7 @@ class _Below(ReadOnlyFileSystem):
         return name
 
 
-class _LocalFiles(_Below):
+class _LocalFiles(FolderFiles):
     """By the open folder: what its name leads to meanwhile does not matter."""
 
     def __init__(self, folder: str, handle: int) -> None:
@@ -309,6 +322,9 @@ class _LocalFiles(_Below):
             os.close(handle)
             raise
 
+    def check(self, location: str) -> None:
+        self.open(location).close()
+
     def get(self, location: str, limit: Optional[int] = None) -> bytes:
         """The file as it is now: to ask for all that the limit allows would reserve that memory."""
         with self.open(location) as stream:
@@ -318,7 +334,7 @@ class _LocalFiles(_Below):
             return stream.read(size)
 
 
-class _RemoteFiles(_Below):
+class _RemoteFiles(FolderFiles):
     """By the folder's own listing, which names each file's owner."""
 
     def __init__(self, files: FileSystem, folder: str, owner: str) -> None:
@@ -340,13 +356,16 @@ class _RemoteFiles(_Below):
         self._listed = {item.location: item for item in found}
         return [item for item in found if not item.is_dir]
 
-    def open(self, location: str, offset: int = 0) -> BinaryIO:
+    def check(self, location: str) -> None:
         self._name(location)
         found = self._listed.get(location) or self.stat(location)
         if found.is_dir:
             raise UnsafeHistory(location, "is not a plain file")
         _check_owner(location, found.owner, self._owner)
         _check_size(location, found.size)
+
+    def open(self, location: str, offset: int = 0) -> BinaryIO:
+        self.check(location)
         with bounded_wait():
             return self._files.open(location, offset)
 

@@ -52,14 +52,23 @@ class JobSource(Protocol):
     def metrics_json(self) -> Optional[bytes]:
         """What ``api/metrics`` answers, made of a file of the job without parsing it; or None."""
 
-    def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
+    def events(self, since: int) -> Tuple[List[Mapping[str, Any]], int]:
         """The story's lines from ``since`` on, and the number to ask for next."""
 
     def config(self) -> Tuple[ConfigEntry, ...]:
-        """The configuration that it ran with."""
+        """The configuration that it ran with; empty where none was kept.
+
+        Raises OSError where it may not be read, ValueError where it is damaged.
+        """
 
     def streams(self, task: str) -> Tuple[Tuple[str, str], ...]:
         """Of each of a task's logs its container and name."""
+
+    def sessions(self, task: str, name: str, container: str) -> Mapping[int, int]:
+        """Of each session that wrote to a log the byte at which it begins; empty: not known.
+
+        Raises LogProblem.
+        """
 
     def log(self, task: str, name: str, container: str, offset: int, limit: int) -> LogChunk:
         """A part of a log; a negative ``offset`` counts from its end. Raises LogProblem."""

@@ -12,8 +12,10 @@ the files, and the owner by the scheduler. Else a folder with another user's id 
 get that user's state, page and logs.
 
 History of a job whose master was killed has no end. The index shows it as running, and its
-scheduler does not list it: then the scheduler is asked for that one (:meth:`LiveJobs.overlay`), in
-the scheduler's thread, and the answer shows up at the next look."""
+scheduler does not list it: then the scheduler is asked for that one, in the scheduler's thread,
+when the job leaves its list or when the scanner asks (:meth:`LiveJobs.ask_end`). The scanner puts
+the answer into the index; until then :meth:`LiveJobs.overlay` shows it.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +56,10 @@ AGAIN_S = 60.0  # until a job that no scheduler knows is asked for again
 STALE_S = LIST_S + MOST_PAUSE_S
 LIVE = "scheduler:"
 """The prefix of a row's location where only a scheduler knows the job."""
+
+
+Known = Callable[[Iterable[Tuple[str, str]]], Set[Tuple[str, str]]]
+"""Of jobs, by id and owner, those that have a row in the index that any viewer may see."""
 
 
 class LiveJob(NamedTuple):
@@ -127,10 +133,14 @@ class LiveJobs:
 
     # ------------------------------------------------------------------ what is known
 
-    def jobs(self) -> List[LiveJob]:
-        """All that run, the newest first."""
+    def jobs(self, app_id: str = "") -> List[LiveJob]:
+        """All that run, or those of an id, the newest first."""
         with self._lock:
-            found = [job for listing in self._listings.values() for job in listing.jobs.values()]
+            listings = [listing.jobs for listing in self._listings.values()]
+        if app_id:
+            found = [jobs[app_id] for jobs in listings if app_id in jobs]
+        else:
+            found = [job for jobs in listings for job in jobs.values()]
         return sorted(found, key=lambda job: (-job.status.submitted, job.status.app_id))
 
     def job(self, app_id: str, owner: str) -> Optional[LiveJob]:
@@ -146,6 +156,16 @@ class LiveJobs:
         """The end that a scheduler reported of a job that it does not list any more."""
         with self._lock:
             return self._ends.get((app_id, owner), (None, 0.0))[0]
+
+    def ask_end(self, app_id: str, owner: str) -> bool:
+        """Have the end of a job asked for, unless it runs; whether an earlier call was answered."""
+        if self.job(app_id, owner) is not None:
+            return False
+        self._want(app_id, owner)
+        key = (app_id, owner)
+        with self._lock:
+            waits = any(key in wanted for wanted in self._wanted.values())
+            return not self._wanted or (key in self._ends and not waits)
 
     def problems(self) -> List[str]:
         """A sentence for each scheduler that does not answer, or lists too much."""
@@ -181,26 +201,24 @@ class LiveJobs:
         return out
 
     def unlisted(
-        self, viewer: Viewer, is_indexed: Callable[[str, str], bool], query: Query = Query()
+        self, viewer: Viewer, known: Known, query: Query = Query(), app_id: str = ""
     ) -> List[JobRow]:
         """The running jobs that a viewer may see and that no history has yet, the newest first.
 
-        ``is_indexed`` an id and owner: whether the index has a row of them that any viewer may see.
+        ``known`` is asked once for all; ``app_id``: only those of this id.
         """
         if query.after or query.location or query.until is not None:
             return []
-        found = []
-        for job in self.jobs():
-            key = (job.status.app_id, job.owner)
-            if key in self._indexed:
-                continue
-            if is_indexed(*key):
-                self._indexed.add(key)  # and stays so while it runs
-                continue
+        found: Dict[Tuple[str, str], JobRow] = {}
+        for job in self.jobs(app_id):
             row = job.row()
-            if may_view(viewer, frozenset(row.readers)) and matches(row, query):
-                found.append(row)
-        return found
+            key = (row.app_id, row.owner)
+            may_be_new = key not in self._indexed and may_view(viewer, frozenset(row.readers))
+            if may_be_new and matches(row, query):
+                found[key] = row
+        indexed = known(found)
+        self._indexed.update(indexed)  # and stay so while they run
+        return [row for key, row in found.items() if key not in indexed]
 
     # ------------------------------------------------------------------ the threads
 

@@ -4,8 +4,9 @@ Theory of operation
 ===================
 
 Each look at a job in the portal asks for the newest; the master gets one request a second all the
-same, for what was just read is given to the next reader. The story is kept, and only what is new is
-asked for.
+same, for what was just read is given to the next reader in whose name the same is asked. In a
+portal for many, on a cluster, that is each viewer: the cluster decides what he may read. The story
+is kept, and only what is new is asked for.
 
 What answers is a job, and may be anything: slow, endless, of another job, or a redirect to a server
 that the portal can reach and its viewers cannot. So an answer has a deadline for all of it (the
@@ -34,7 +35,8 @@ METRICS_FRESH_S = 5.0  # they are large, and a point is added every few seconds
 FAILED_S = 3.0  # until a page that did not answer is asked again
 MOST_BYTES = 16 << 20
 MOST_EVENTS = 20_000
-MOST_PAGES = 16
+MOST_PAGES = 64  # that are kept open, beside those in use
+IN_USE_S = 30.0  # since it was asked for last; an open page of the portal asks every few seconds
 MOST_LATE = 2  # requests to one page that go on behind their deadline
 
 T = TypeVar("T")
@@ -183,22 +185,27 @@ class _Request:
 
 
 class LivePages:
-    """The pages that are being looked at; the one that was not for longest is closed."""
+    """The pages that are being looked at; of those not in use, few are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
-        self._pages: OrderedDict[Tuple[str, ...], LivePage] = OrderedDict()
+        self._pages: OrderedDict[Tuple[str, ...], Tuple[LivePage, float]] = OrderedDict()
 
     def get(self, key: Tuple[str, ...], open_page: Callable[[], JobPage]) -> LivePage:
         """The page of a key: scheduler, job, address, and the user who asks."""
         surplus: List[LivePage] = []
         with self._lock:
-            page = self._pages.get(key)
-            if page is None:
-                page = self._pages[key] = LivePage(open_page)
-            self._pages.move_to_end(key)
+            now = self._clock()
+            known = self._pages.pop(key, None)
+            page = known[0] if known is not None else LivePage(open_page)
+            self._pages[key] = page, now
             while len(self._pages) > MOST_PAGES:
-                surplus.append(self._pages.popitem(last=False)[1])
+                oldest, (one, asked_at) = next(iter(self._pages.items()))
+                if now - asked_at < IN_USE_S:
+                    break  # to close one that is being read would fail its reader
+                del self._pages[oldest]
+                surplus.append(one)
         for one in surplus:
             one.close()
         return page
@@ -206,7 +213,7 @@ class LivePages:
     def close(self) -> None:
         """Close all."""
         with self._lock:
-            pages = list(self._pages.values())
+            pages = [page for page, _ in self._pages.values()]
             self._pages.clear()
         for page in pages:
             page.close()

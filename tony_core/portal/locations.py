@@ -23,6 +23,17 @@ WITH_OWNERS = ("hdfs", "webhdfs", "swebhdfs")
 """The remote file systems that say whose a file is."""
 
 
+def check_scheme(root: str) -> None:
+    """Raise UnsupportedLocation where a location cannot say whose a file is."""
+    if is_remote(root) and scheme_of(root) not in WITH_OWNERS:
+        known = ", ".join(f"{scheme}://" for scheme in WITH_OWNERS)
+        why = (
+            f"the portal needs a file system that says whose a file is: a folder, or {known};"
+            " copy the histories to one of these"
+        )
+        raise UnsupportedLocation(errno.EPROTONOSUPPORT, why, masked(root))
+
+
 class LocationReader(Protocol):
     """One history location, for one thread at a time. Remote calls have a deadline."""
 
@@ -68,15 +79,9 @@ def open_job(location: HistoryLocation, app_id: str) -> JobFolder:
 def tony_location(location: HistoryLocation) -> LocationReader:
     """A root with a folder for each job, on this machine or on HDFS."""
     root = location.root
+    check_scheme(root)
     if not is_remote(root):
         return _LocalRoot(os.path.abspath(local_path(root)))
-    if scheme_of(root) not in WITH_OWNERS:
-        known = ", ".join(f"{scheme}://" for scheme in WITH_OWNERS)
-        why = (
-            f"the portal needs a file system that says whose a file is: a folder, or {known};"
-            " copy the histories to one of these"
-        )
-        raise UnsupportedLocation(errno.EPROTONOSUPPORT, why, masked(root))
     return _RemoteRoot(root.rstrip("/"), filesystem(root))
 
 

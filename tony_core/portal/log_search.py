@@ -5,7 +5,7 @@ that is handed in.
 from __future__ import annotations
 
 import time
-from typing import Callable, List, NamedTuple, Tuple
+from typing import Callable, List, Mapping, NamedTuple, Tuple
 
 from tony_core.portal.job_source import LogChunk
 
@@ -79,32 +79,54 @@ def search_log(read: ReadLog, words: str, begin: int) -> Found:
     return Found(tuple(hits), begin, end, max(size, at), is_end)
 
 
+NO_SESSIONS: Mapping[int, int] = {}
+Sessions = Mapping[int, int]  # of each session the byte at which its part of the log begins
+
+
+class Piece(NamedTuple):
+    """Text that stands apart from what is around it."""
+
+    text: str
+    sessions: Tuple[int, ...] = ()  # that begin here
+    is_hit: bool = False  # the line that was looked for
+
+
 class Part(NamedTuple):
     """A part of a log as a page shows it."""
 
-    before: str
-    line: str  # the one that was looked for
-    after: str
+    pieces: Tuple[Piece, ...]
     begin: int
     end: int
     size: int  # of the whole log
     is_over: bool
 
 
-def read_part(read: ReadLog, offset: int, limit: int, at: int = -1) -> Part:
-    """The whole lines from ``offset`` on; from the next line's begin where it is within one."""
+EMPTY = Part((), 0, 0, 0, True)
+
+
+def read_part(
+    read: ReadLog, offset: int, limit: int, at: int = -1, sessions: Sessions = NO_SESSIONS
+) -> Part:
+    """The whole lines from ``offset`` on; from the next line's begin where it is within one.
+
+    Where a session begins, a line does, even if the session before did not end its last one.
+    """
     if offset <= 0:
-        return cut_to_lines(read(0, limit), False, at)
-    return cut_to_lines(read(offset - 1, limit + 1), False, at)
+        return cut_to_lines(read(0, limit), False, at, sessions)
+    if offset in sessions.values():
+        return cut_to_lines(read(offset, limit), False, at, sessions)
+    return cut_to_lines(read(offset - 1, limit + 1), False, at, sessions)
 
 
-def cut_to_lines(chunk: LogChunk, is_tail: bool, at: int = -1) -> Part:
+def cut_to_lines(
+    chunk: LogChunk, is_tail: bool, at: int = -1, sessions: Sessions = NO_SESSIONS
+) -> Part:
     """The whole lines of a part; of the log's tail also the last one as far as it is written.
 
     ``at``: the offset of a line that stands apart.
     """
     data, begin = chunk.data, chunk.offset
-    if begin > 0:
+    if begin > 0 and begin not in sessions.values():
         first = data.find(b"\n") + 1
         data, begin = data[first:], begin + first
     end = begin + len(data)
@@ -112,12 +134,20 @@ def cut_to_lines(chunk: LogChunk, is_tail: bool, at: int = -1) -> Part:
         last = data.rfind(b"\n") + 1
         if last:
             data, end = data[:last], begin + last
-    ends = (begin, end, chunk.size, chunk.over)
-    if not begin <= at < end:
-        return Part("", "", data.decode("utf-8", "replace"), *ends)
-    middle = at - begin
-    stop = data.find(b"\n", middle)
-    stop = len(data) if stop < 0 else stop + 1
-    parts = (data[:middle], data[middle:stop], data[stop:])
-    before, line, after = (part.decode("utf-8", "replace") for part in parts)
-    return Part(before, line, after, *ends)
+    return Part(_split(data, begin, at, sessions), begin, end, chunk.size, chunk.over)
+
+
+def _split(data: bytes, begin: int, at: int, sessions: Sessions) -> Tuple[Piece, ...]:
+    """The text, apart where a session begins and around the line at ``at``."""
+    end = begin + len(data)
+    cuts = {begin, *(byte for byte in sessions.values() if begin <= byte < end)}
+    if begin <= at < end:
+        stop = data.find(b"\n", at - begin) + 1
+        cuts |= {at, begin + stop if stop else end}
+    found = []
+    ordered = sorted(cuts - {end})
+    for first, last in zip(ordered, [*ordered[1:], end], strict=True):
+        here = tuple(sorted(session for session, byte in sessions.items() if byte == first))
+        text = data[first - begin : last - begin].decode("utf-8", "replace")
+        found.append(Piece(text, here, first == at))
+    return tuple(piece for piece in found if piece.text)

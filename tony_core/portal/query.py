@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import re
 import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
@@ -42,6 +43,15 @@ def read_query(items: Iterable[Tuple[str, str]], now: Optional[float] = None) ->
     if "limit" in found:
         values["limit"] = _limit(found["limit"][-1])
     return Query(**values)
+
+
+def check_parameters(given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise :class:`BadQuery` for a parameter that is none: a program's filter would not count."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+            meant = f"did you mean {near[0]}?" if near else f"there is: {', '.join(known)}"
+            raise BadQuery(f"there is no parameter {name!r}; {meant}")
 
 
 def read_moment(text: str, name: str = "since", now: Optional[float] = None) -> Optional[float]:

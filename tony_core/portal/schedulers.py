@@ -21,8 +21,10 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Callable, Dict, Generic, List, Mapping, Optional, Tuple, TypeVar
 
+from tony_core.client.lookup import only_own
 from tony_core.files.registry import SeparateRegistry
 from tony_core.hadoop.identity import PROXY_USER, find_name_problem
 from tony_core.schedulers import open_scheduler
@@ -30,6 +32,7 @@ from tony_core.schedulers.port import Scheduler, SchedulerError
 from tony_core.unexpected_errors import UnexpectedErrors
 
 CALL_S = 5.0
+LIST_OWN_S = 20.0
 CALLS = 24  # at a time, to one scheduler
 CALLS_OF_USER = 6  # of them in one user's name
 IDLE = 32  # objects that are kept open
@@ -156,6 +159,24 @@ class SchedulerPool:
         except TooLate:
             late.set()
             raise
+
+    def list_own(self) -> List[str]:
+        """The ids of all jobs, also ended ones, of the portal's own user.
+
+        A scheduler that does not answer hides no other's.
+        """
+        found: List[str] = []
+        for name in self.names:
+            with suppress(SchedulerError):
+                found += self.call(
+                    name,
+                    lambda scheduler: [
+                        status.app_id for status in only_own(scheduler, scheduler.list())
+                    ],
+                    within_s=LIST_OWN_S,
+                    what="the list of your jobs",
+                )
+        return found
 
     def close(self) -> None:
         """Close what is idle; what is in use closes when its call returns."""

@@ -29,7 +29,7 @@ from tony_core.portal.access.gate import Gate
 from tony_core.portal.access.login import HeaderLogin, LoginMethod, Peers, SocketLogin
 from tony_core.portal.access.origins import parse_networks
 from tony_core.portal.access.sessions import Sessions
-from tony_core.portal.connections import TimedProtocol, raise_file_limit
+from tony_core.portal.connections import listen, raise_file_limit, server_config
 from tony_core.portal.endings import Audit, Endings, describe_ending
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.monitoring import Monitoring
@@ -38,7 +38,6 @@ from tony_core.portal.viewer import Viewer
 
 GRACE_S = 4
 END_S = 5.0
-KEEP_ALIVE_S = 30
 
 
 class Parts(NamedTuple):
@@ -70,7 +69,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         gate = stack.enter_context(open_gate(settings, make_parts))
         announce(settings.url or url_of(host, port))
         with _quiet_signals():
-            _Server(server_config(gate)).run(sockets=[listener])
+            _Server(server_config(gate, GRACE_S)).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
@@ -82,23 +81,6 @@ class _Server(uvicorn.Server):
         timer.daemon = True
         timer.start()
         super().handle_exit(sig, frame)
-
-
-def server_config(gate: ASGIApp) -> uvicorn.Config:
-    """How the server takes requests."""
-    return uvicorn.Config(
-        gate,
-        # Whom a header names is decided at the gate, by the address that really asks.
-        proxy_headers=False,
-        server_header=False,
-        access_log=False,
-        log_config=None,
-        http=TimedProtocol,
-        ws="none",
-        loop="asyncio",
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACE_S,
-    )
 
 
 @contextlib.contextmanager
@@ -169,6 +151,7 @@ def make_login(settings: Settings, sessions: Sessions, peers: Peers) -> LoginMet
 def make_parts(settings: Settings, audit: Audit) -> Parts:
     """The index, the sources and the application, started."""
     from tony_core.portal.assembly import assemble
+    from tony_core.portal.index.database import IndexInUse
     from tony_core.portal.jvm.names import UnusableRoot
 
     try:
@@ -181,11 +164,18 @@ def make_parts(settings: Settings, audit: Audit) -> Parts:
         where = error.filename or settings.index_folder
         reason = (error.strerror or str(error)).lower()
         raise PortalError(f"the index cannot be kept at {where}: {reason}") from None
+    except IndexInUse as error:
+        raise PortalError(
+            f"{error}: end that one, or give this one an index of its own by --index PATH"
+            " (index in its file)"
+        ) from None
     except UnusableRoot as error:
         raise PortalError(f"write-jhist: {error}") from None
 
     def find_problem() -> str:
         # Read without a login: no name of a place, nothing about one of several.
+        if portal.scanner.has_stopped():
+            return "a history location is read no more, by a fault of the portal: restart it"
         states = portal.scanner.states()
         are_ill = bool(states) and all(state.problem for state in states)
         return "no history location can be read" if are_ill else ""
@@ -195,16 +185,9 @@ def make_parts(settings: Settings, audit: Audit) -> Parts:
 
 def bind(settings: Settings) -> socket.socket:
     """A listening socket; raises :class:`PortalError`."""
-    family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
-    # With the protocol named, asyncio sends what it has at once (TCP_NODELAY): else the end of an
-    # answer waits 40 ms for the acknowledgement of its beginning.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((settings.bind, settings.port))
-        listener.listen(512)
+        return listen(settings.bind, settings.port)
     except OSError as error:
-        listener.close()
         where = f"{settings.bind}, port {settings.port}"
         if error.errno == errno.EADDRINUSE:
             why = f"another process listens at {where}: choose another --port"
@@ -214,7 +197,6 @@ def bind(settings: Settings) -> socket.socket:
             reason = (error.strerror or str(error)).lower()
             why = f"the portal cannot listen at {where}: {reason}"
         raise PortalError(why) from None
-    return listener
 
 
 def url_of(host: str, port: int) -> str:

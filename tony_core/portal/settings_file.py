@@ -11,7 +11,7 @@ import ipaddress
 import os
 import re
 import stat
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
 from tony_core.job.units import parse_duration_s, parse_int, parse_list, parse_memory_mb
@@ -27,10 +27,22 @@ _BOOLEANS = {"yes": True, "true": True, "on": True, "no": False, "false": False,
 
 
 class SettingsError(Exception):
-    """What is wrong with the settings: a line for each problem."""
+    """What is wrong with the settings: a line for each problem.
 
-    def __init__(self, problems: List[str], path: str = "") -> None:
+    ``settings`` is what could be read all the same, without the fields that are ``unknown``; None
+    where the file itself could not be.
+    """
+
+    def __init__(
+        self,
+        problems: List[str],
+        path: str = "",
+        settings: Optional[Settings] = None,
+        unknown: FrozenSet[str] = frozenset(),
+    ) -> None:
         self.problems = problems
+        self.settings = settings
+        self.unknown = unknown
         where = path or "the settings"
         count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
         super().__init__("\n  ".join([f"{where}: {count}", *problems]))
@@ -222,6 +234,7 @@ def parse_settings(text: str, path: str = "") -> Settings:
     except configparser.Error as error:
         raise SettingsError([_first_line(error)], path) from None
     problems: List[str] = []
+    unknown: Set[str] = set()
     settings: Dict[str, Any] = {}
     login: Dict[str, Any] = {}
     locations: List[HistoryLocation] = []
@@ -230,12 +243,12 @@ def parse_settings(text: str, path: str = "") -> Settings:
         kind, _, name = section.partition(" ")
         name = name.strip()
         if section == "portal":
-            settings = _fields(section, items, _PORTAL, problems)
+            settings = _fields(section, items, _PORTAL, problems, unknown)
         elif section == "login":
-            login = _fields(section, items, _LOGIN, problems)
+            login = _fields(section, items, _LOGIN, problems, unknown)
             problems += _login_problems(items, login)
         elif kind == "history" and name:
-            fields = _fields(section, items, _HISTORY, problems)
+            fields = _fields(section, items, _HISTORY, problems, unknown)
             if not LOCATION_NAME.fullmatch(name):
                 problems.append(f"[{section}]: a name has letters, digits and -_. only")
             if "path" not in items:
@@ -243,85 +256,15 @@ def parse_settings(text: str, path: str = "") -> Settings:
             locations.append(HistoryLocation(name, **{"root": "", **fields}))
         elif kind == "history":
             problems.append("[history]: a location has a name, as in [history shared]")
+            unknown.add("locations")
         else:
             known = ["portal", "login", "history NAME"]
+            unknown.update(("locations", "by"))  # either may have been meant
             problems.append(f"[{section}]: there is no such section{_nearest(kind, known)}")
+    found = Settings(**settings, locations=tuple(locations), login=Login(**login))
     if problems:
-        raise SettingsError(problems, path)
-    return Settings(**settings, locations=tuple(locations), login=Login(**login))
-
-
-def find_problems(settings: Settings) -> List[str]:
-    """What does not go together, whether it comes from the file or from options."""
-    problems = []
-    login = settings.login
-    local = is_loopback(settings.bind)
-    if login.by == "socket" and not local:
-        problems.append(
-            f"bind is {settings.bind}, which other machines reach, and the login is by socket,"
-            " which knows the users of this machine only: set [login] by to header, oidc or spnego"
-        )
-    if not local and not settings.url:
-        problems.append(
-            f"bind is {settings.bind}, and url is missing: the address by which browsers reach the"
-            " portal, as in url = https://tony.example.com (requests for other hosts are refused)"
-        )
-    if login.by == "oidc" and not settings.url:
-        problems.append(
-            "url is missing: the identity provider sends browsers back to it"
-            " (url = https://tony.example.com; register URL/login/callback there)"
-        )
-    if settings.is_for_many and not settings.locations:
-        problems.append(
-            "there is no [history NAME] section: a portal for many users reads a location that is"
-            " shared on purpose (docs/portal.md)"
-        )
-    names = [location.name for location in settings.locations]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        problems.append(f"two locations have the name {name}")
-    for what, path in (
-        ("client-secret-file", login.oidc_secret_file),
-        ("keytab", login.spnego_keytab),
-    ):
-        problem = secret_file_problem(path) if path else ""
-        if problem:
-            problems.append(f"[login] {what}: {problem}")
-    return problems
-
-
-def find_warnings(settings: Settings) -> List[str]:
-    """What works, and is dangerous."""
-    warnings = []
-    if settings.is_for_many and not settings.uses_https:
-        host = urlsplit(settings.url).hostname or ""
-        if not (is_loopback(settings.bind) and (not host or is_loopback(host))):
-            warnings.append(
-                "browsers reach the portal without TLS: who listens on the network can take over"
-                " logins. Put a proxy with TLS before it, and set url = https://..."
-            )
-    if settings.public:
-        warnings.append("public = yes: everyone who can log in sees every job of every location")
-    return warnings
-
-
-def secret_file_problem(path: str) -> str:
-    """Why a file cannot hold a secret; empty if it can."""
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        return f"{path} cannot be read ({(error.strerror or str(error)).lower()})"
-    if not stat.S_ISREG(found.st_mode):
-        return f"{path} is no plain file"
-    if found.st_mode & (stat.S_IROTH | stat.S_IWOTH | stat.S_IWGRP):
-        mode = stat.S_IMODE(found.st_mode)
-        return (
-            f"other users can read or change {path} (mode {mode:o}), and it is a secret:"
-            f" chmod 600 {path}, or 640 with the portal's own group. Others may have it already:"
-            " get a new one"
-        )
-    if not os.access(path, os.R_OK):
-        return f"{path} cannot be read by the portal's user"
-    return ""
+        raise SettingsError(problems, path, found, frozenset(unknown))
+    return found
 
 
 def _who_else_writes(path: str, found: os.stat_result) -> str:
@@ -334,8 +277,13 @@ def _who_else_writes(path: str, found: os.stat_result) -> str:
 
 
 def _fields(
-    section: str, items: Mapping[str, str], keys: Mapping[str, _Key], problems: List[str]
+    section: str,
+    items: Mapping[str, str],
+    keys: Mapping[str, _Key],
+    problems: List[str],
+    unknown: Set[str],
 ) -> Dict[str, Any]:
+    """The fields that are good; ``unknown`` gets those that were meant and are not."""
     found = {}
     for name, raw in items.items():
         text = raw.strip()
@@ -349,14 +297,17 @@ def _fields(
                 problems.append(
                     f"[{section}] {name}: there is no such key{_nearest(name, list(keys))}"
                 )
+                unknown.update(keys[near].field for near in _near(name, list(keys)))
             continue
         if not text:
             problems.append(f"[{section}] {name}: the value is missing")
+            unknown.add(keys[name].field)
             continue
         try:
             found[keys[name].field] = keys[name].parse(text)
         except ValueError as error:
             problems.append(f"[{section}] {name}: {error}")
+            unknown.add(keys[name].field)
     return found
 
 
@@ -378,7 +329,11 @@ def _first_line(error: configparser.Error) -> str:
 
 
 def _nearest(word: str, known: List[str]) -> str:
+    near = _near(word, known)
+    return f"; did you mean {near[0]}?" if near else f"; there is: {', '.join(known)}"
+
+
+def _near(word: str, known: List[str]) -> List[str]:
     import difflib
 
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean {near[0]}?" if near else f"; there is: {', '.join(known)}"
+    return difflib.get_close_matches(word, known, n=1, cutoff=0.6)

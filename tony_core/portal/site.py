@@ -33,7 +33,7 @@ from tony_core.portal import formats
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import JobSource
 from tony_core.portal.page_cache import PageCache
-from tony_core.portal.query import write_query
+from tony_core.portal.query import BadQuery, check_parameters, write_query
 from tony_core.portal.settings import Settings
 from tony_core.portal.tensorboard import Instance
 from tony_core.portal.viewer import Viewer
@@ -151,7 +151,9 @@ def make_templates() -> jinja2.Environment:
         plain=formats.plain_text,
         link_name=formats.name_link,
         marked=formats.mark_words,
+        amount=formats.show_amount,
         ran=lambda row: formats.show_span(duration_of(row, time.time())),
+        running=lambda row: show_duration(row, time.time()),
     )
     made.tests["match"] = lambda text, shape: re.match(shape, text) is not None
     made.globals.update(write_query=write_query, version=__version__, ended_states=ENDED)
@@ -256,6 +258,7 @@ class Site:
             csrf=str(getattr(request.state, "csrf", "")),
             can_log_out=bool(getattr(request.state, "can_log_out", False)),
             job_url=job_url,
+            has_others=self.settings.is_for_many,
             several_locations=len(self.settings.locations) > 1,
             **values,
         )
@@ -266,6 +269,12 @@ class Site:
         if status == 200 and request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={**HEADERS, "ETag": tag})
         return HTMLResponse(data, status, headers={**HEADERS, "ETag": tag})
+
+
+def show_duration(row: JobRow, now: float) -> str:
+    """How long a job took, or takes: then it goes on."""
+    seconds = duration_of(row, now)
+    return formats.show_span(seconds) if row.state in ENDED else formats.show_running(seconds)
 
 
 def duration_of(row: JobRow, now: float) -> Optional[float]:
@@ -283,6 +292,14 @@ def encode(data: Any) -> bytes:
     return write_value(data).encode()
 
 
+def check_query(request: Request, *known: str) -> None:
+    """Refuse a program's request with a parameter that would be ignored."""
+    try:
+        check_parameters(request.query_params, known)
+    except BadQuery as error:
+        raise Problem(400, "Unknown parameter", str(error)) from None
+
+
 def json_answer(data: Any, status: int = 200) -> Response:
     """Data for programs."""
     return json_bytes(encode(data), status)
@@ -295,7 +312,8 @@ def json_bytes(data: bytes, status: int = 200) -> Response:
 
 def wants_json(request: Request) -> bool:
     """Whether a program asks, and not a person."""
-    return "/api/" in request.url.path
+    path = request.url.path
+    return "/api/" in path or ("/jobs/" in path and "/logs/" in path)
 
 
 def safe_links(links: Mapping[str, str], without: FrozenSet[str] = frozenset()) -> Dict[str, str]:

@@ -11,7 +11,6 @@ history; where that has no end, with the one that its scheduler reports. What is
 
 from __future__ import annotations
 
-import time
 from typing import (
     Any,
     Callable,
@@ -25,13 +24,14 @@ from typing import (
 from urllib.parse import urlsplit
 
 from tony_core.client.errors import PageError
-from tony_core.client.merge import from_page, lasting_links, with_end
+from tony_core.client.merge import from_page, lasting_links
 from tony_core.client.page import JobPage
 from tony_core.hadoop.web import WebAccess
 from tony_core.history.configuration import parse_config
 from tony_core.history.layout import event_number
 from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
+from tony_core.portal.index.ends import end_of, ended_record
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
 from tony_core.portal.live_jobs import LIVE, LiveJob, LiveJobs, has_ended
@@ -40,10 +40,7 @@ from tony_core.portal.schedulers import SchedulerPool
 from tony_core.portal.task_logs import TaskLogs
 from tony_core.portal.viewer import Viewer
 from tony_core.schedulers.port import AppStatus, LogRef, Scheduler, SchedulerError
-from tony_core.view import HISTORY, MASTER, PAGE, JobView, read_task
-
-EVENT_POLL_S = 1.0
-LONGEST_WAIT_S = 10.0
+from tony_core.view import HISTORY, MASTER, PAGE, JobView, TaskView, read_task
 
 
 class HistoryFolder(Protocol):
@@ -102,12 +99,12 @@ class Sources:
             return JobHistory(row.app_id, problems=(_reason(error),))
 
     def config(self, row: JobRow) -> Optional[bytes]:
-        """The configuration's file."""
+        """The configuration's file; None where there is none. Raises OSError."""
         try:
             with self._folder(row) as folder:
                 return folder.config()
-        except (LookupError, OSError):
-            return None
+        except LookupError:
+            return None  # there is no history, which its record's problems say
 
     def metrics_json(self, row: JobRow) -> Optional[bytes]:
         """The file of its metrics."""
@@ -190,8 +187,7 @@ class PortalJob:
                 page_problem = f"the job's page does not answer, this is its history: {error}"
         record = self._sources.history(self.row, events, metrics)
         status = self._status()
-        if status is not None and status.state.ended and not record.job.get("finished"):
-            record = with_end(record, status)
+        record = ended_record(record, status or end_of(self.row))
         problems = list(record.problems)
         if page_problem:
             problems.insert(0, page_problem)
@@ -201,31 +197,23 @@ class PortalJob:
         """The metrics of a job that has ended as its file has them."""
         return None if self.is_running else self._sources.metrics_json(self.row)
 
-    def events(self, since: int, wait_s: float) -> Tuple[List[Mapping[str, Any]], int]:
-        """The story's lines after number ``since``, and the number to ask for next.
-
-        Waits for one at most ``wait_s``, and no longer than ten seconds.
-        """
-        end = time.monotonic() + (min(wait_s, LONGEST_WAIT_S) if self.is_running else 0.0)
-        while True:
-            found = self._read(True, False)[0].events
-            fresh = [event for event in found if event_number(event) > since]
-            left = end - time.monotonic()
-            if fresh or left <= 0:
-                newest = max((event_number(event) for event in found), default=0)
-                # A number that no line has yet is of another master, or made up.
-                return fresh, max((event_number(e) for e in fresh), default=min(since, newest))
-            time.sleep(min(left, EVENT_POLL_S))
+    def events(self, since: int) -> Tuple[List[Mapping[str, Any]], int]:
+        """The story's lines after number ``since``, and the number to ask for next."""
+        found = self._read(True, False)[0].events
+        fresh = [event for event in found if event_number(event) > since]
+        newest = max((event_number(event) for event in found), default=0)
+        # A number that no line has yet is of another master, or made up.
+        return fresh, max((event_number(event) for event in fresh), default=min(since, newest))
 
     def config(self) -> Tuple[ConfigEntry, ...]:
-        """The configuration that it ran with; empty where none was kept."""
+        """The configuration that it ran with; empty where none was kept.
+
+        Raises OSError where it may not be read, ValueError where it is damaged.
+        """
         data = self._sources.config(self.row)
         if data is None:
             return ()
-        try:
-            return tuple(ConfigEntry(e.key, e.value, e.source) for e in parse_config(data))
-        except ValueError:
-            return ()
+        return tuple(ConfigEntry(e.key, e.value, e.source) for e in parse_config(data))
 
     def links(self) -> Mapping[str, str]:
         """Links by name; http and https only, for the job's author writes them."""
@@ -247,6 +235,17 @@ class PortalJob:
         """Of each of a task's logs its container and name; the newest container first."""
         return self._logs().streams(self._refs(task))
 
+    def sessions(self, task: str, name: str, container: str) -> Mapping[int, int]:
+        """Of each session that wrote to a log the byte at which it begins; empty: not known."""
+        if task == MASTER:
+            return {}
+        found = self._task(task)
+        where = container or self._refs(task)[-1].container_id
+        if not any(name in run.offsets for run in found.runs if run.container == where):
+            return {}
+        parts = {one: found.part_of(where, name, one) for one in found.sessions_in(where)}
+        return {one: part.begin for one, part in parts.items() if part is not None}
+
     def log(self, task: str, name: str, container: str, offset: int, limit: int) -> LogChunk:
         """A part of a log; a negative ``offset`` counts from its end. Raises LogProblem."""
         refs = self._refs(task)
@@ -266,14 +265,17 @@ class PortalJob:
         """The containers that ran a task, the newest last; at least one."""
         if task == MASTER:
             return (LogRef(""),)
+        refs = self._task(task).log_refs()
+        if not refs:
+            raise LogProblem(f"the task {task} has no container yet")
+        return refs
+
+    def _task(self, task: str) -> TaskView:
         if self._record is None and self._read_tasks is None:
             self._read_tasks = self._read(False, False)[0].tasks  # one of them is looked for
         for entry in self._read_tasks or self._known().tasks:
             if entry.get("task") == task:
-                refs = read_task(entry).log_refs()
-                if not refs:
-                    raise LogProblem(f"the task {task} has no container yet")
-                return refs
+                return read_task(entry)
         raise LogProblem(f"the job {self.row.app_id} has no task {task!r}")
 
     # ------------------------------------------------------------------ of page and scheduler

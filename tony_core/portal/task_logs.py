@@ -9,12 +9,14 @@ own folder."""
 
 from __future__ import annotations
 
+import os
 from typing import Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 from tony_core.client.logs import STREAMS
+from tony_core.files.local import user_name
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import LogChunk, LogProblem
-from tony_core.portal.schedulers import SchedulerPool
+from tony_core.portal.schedulers import EMBEDDED, SchedulerPool
 from tony_core.schedulers.port import (
     AppStatus,
     LogReader,
@@ -102,16 +104,25 @@ class TaskLogs:
             unknown.append(name)
         gone: List[str] = []
         for name in unknown:
+            if name == EMBEDDED and self._row.owner != user_name(os.geteuid()):
+                gone.append(
+                    "the embedded scheduler keeps a job's logs in its owner's own folder:"
+                    f" {self._owner_reads()}"
+                )
+                continue
             try:
                 return self._call(name, lambda scheduler: self._of_forgotten(scheduler, ask), what)
             except SchedulerError as error:
                 gone.append(str(error))
         if not self._names:
             raise LogProblem(
-                "no scheduler is named in the portal's settings, and logs are read by the"
-                " scheduler: an administrator names it there"
+                "this portal reads no logs, as its settings name no scheduler to read them from"
+                f" ([portal] schedulers): {self._owner_reads()}"
             )
         raise LogProblem("; ".join(problems or gone))
+
+    def _owner_reads(self) -> str:
+        return f"its owner, {self._row.owner}, reads them by: tony logs {self._row.app_id}"
 
     def _of_owner(self, scheduler: Scheduler, ask: Callable[[LogReader], T]) -> Tuple[T, ...]:
         """The answer, where the scheduler has this job and its owner is that of the files."""

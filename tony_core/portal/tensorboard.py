@@ -271,7 +271,10 @@ class TensorBoards:
 
     def _copy(self, instance: _Running, row: JobRow, viewer: Viewer) -> Copied:
         job = self._sources.open(row, viewer)
-        log_dir = next((entry.value for entry in job.config() if entry.key == KEY), "")
+        try:
+            log_dir = next((entry.value for entry in job.config() if entry.key == KEY), "")
+        except (OSError, ValueError) as error:
+            raise NoEventFiles(f"the job's configuration cannot be read: {error}") from None
         if not log_dir:
             raise NoEventFiles(
                 f"the job names no folder of event files ({KEY} is not in its configuration)"
@@ -347,9 +350,9 @@ class TensorBoards:
         last = _last_line(instance)
         if _MISSING in last:
             return (
-                f"the Python of the portal ({self._python}) has no TensorBoard: have its"
-                " administrator run pip install 'tony-py[tensorboard]' there, or name another"
-                " Python (tensorboard-python)"
+                f"the Python of the portal ({self._python}) has no TensorBoard. Who runs"
+                " the portal installs it there (pip install tensorboard), or names another Python"
+                " (tensorboard-python)"
             )
         return f"TensorBoard did not start: {last}"
 

@@ -8,7 +8,6 @@ is a list here, and nothing else does. Nothing is logged: the paths hold the tok
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from typing import AsyncIterator, Dict, Mapping, Optional
 
@@ -19,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tony_core.portal.connections import BodyRefused, listen, read_body, server_config
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.tensorboard import Instance, TensorBoards
 from tony_core.portal.viewer import Viewer
@@ -54,15 +54,7 @@ class TensorBoardRelay:
         self._instances = instances
         self._url = url.rstrip("/")
         self._clients: Dict[str, httpx.AsyncClient] = {}
-        family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-        self._listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._listener.bind((bind, port))
-            self._listener.listen(128)
-        except OSError:
-            self._listener.close()
-            raise
+        self._listener = listen(bind, port)
         self.port = int(self._listener.getsockname()[1])
         methods = ["GET", "HEAD", "POST"]
         app = Starlette(
@@ -71,21 +63,7 @@ class TensorBoardRelay:
                 Route("/{token}/{path:path}", self._relay, methods=methods),
             ]
         )
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                proxy_headers=False,
-                server_header=False,
-                access_log=False,
-                log_config=None,
-                http="h11",
-                ws="none",
-                loop="asyncio",
-                lifespan="off",
-                limit_concurrency=500,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        self._server = uvicorn.Server(server_config(app, grace_s=1))
         self._thread = threading.Thread(target=self._run, name="tensorboard relay", daemon=True)
 
     def start(self) -> None:
@@ -127,11 +105,11 @@ class TensorBoardRelay:
         path = self._instances.socket_of(request.path_params["token"])
         if not path:
             return PlainTextResponse(_GONE, 404, HEADERS)
-        body = bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > MOST_BODY:
-                return PlainTextResponse("the request is too large\n", 413, HEADERS)
+        try:
+            body = await read_body(request, MOST_BODY)
+        except BodyRefused as refused:
+            headers = {**HEADERS, **refused.headers}
+            return PlainTextResponse(f"{refused}\n", refused.status, headers)
         target = httpx.URL(
             scheme="http",
             host="localhost",
@@ -143,7 +121,7 @@ class TensorBoardRelay:
         client = self._client(path)
         try:
             answer = await client.send(
-                client.build_request(request.method, target, headers=headers, content=bytes(body)),
+                client.build_request(request.method, target, headers=headers, content=body),
                 stream=True,
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:

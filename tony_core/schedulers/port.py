@@ -44,6 +44,7 @@ class AppState(str, Enum):
     FAILED = "FAILED"
     KILLED = "KILLED"
     TIMED_OUT = "TIMED_OUT"
+    UNKNOWN = "UNKNOWN"  # of history only: what says it is damaged
 
     @property
     def ended(self) -> bool:

@@ -130,20 +130,36 @@ function localise(root) {
   }, root);
 }
 
+// ---------------------------------------------------------------- a time that goes on
+function tick() {
+  each('[data-ticks]', function (item) {
+    if (item.ticks !== item.dataset.ticks) {
+      item.ticks = item.dataset.ticks;
+      item.began = Date.now() / 1000 - item.ticks;
+    }
+    var text = length(Math.floor(Date.now() / 1000 - item.began));
+    if (item.textContent !== text) item.textContent = text;
+  });
+}
+
 // ---------------------------------------------------------------- charts: zoom, values, size
 // All charts of a page share what is shown of their time (or steps); nothing in `seen`: all of it.
 var SVG = 'http://www.w3.org/2000/svg', GRID = 1e6, seen = {};
 function read(svg) {
   var shape = svg.dataset;
   if (svg.lines && svg.source === svg.innerHTML.length) return svg.lines;
-  svg.lines = Array.from(svg.querySelectorAll('polyline')).map(function (line) {
-    return { colour: line.getAttribute('class'),
-      label: (line.querySelector('title') || {}).textContent || '',
-      points: line.getAttribute('points').split(' ').map(function (pair) {
-        var at = pair.indexOf(',');
-        return [+pair.slice(0, at), +pair.slice(at + 1)];
-      }) };
-  });
+  svg.lines = [];
+  each('polyline', function (line) {
+    var title = line.querySelector('title');
+    var points = line.getAttribute('points').split(' ').map(function (pair) {
+      var at = pair.indexOf(',');
+      return [+pair.slice(0, at), +pair.slice(at + 1)];
+    });
+    var before = svg.lines[svg.lines.length - 1];
+    if (!title && before) before.points = before.points.concat(points);  // after a break
+    else svg.lines.push({ colour: line.getAttribute('class'),
+      label: title ? title.textContent : '', points: points });
+  }, svg);
   svg.scale = { first: +shape.first, width: +shape.width, low: +shape.low, height: +shape.height };
   svg.source = svg.innerHTML.length;
   return svg.lines;
@@ -189,6 +205,11 @@ function paint(chart) {
     high - low + 2 * room || GRID].join(' '));
   var ends = chart.querySelector('.across'), limits = chart.querySelector('.range');
   if (!ends) return;
+  var top = low - room, tall = high - low + 2 * room || GRID, px = svg.clientHeight || 1;
+  Array.from(chart.querySelector('.axis').children).forEach(function (mark, index, all) {
+    var part = (6 + index * (px - 12) / (all.length - 1)) / px;  // the middle of its line
+    mark.textContent = number(s.low + (GRID - top - part * tall) / GRID * s.height);
+  });
   limits.textContent = number(s.low + (GRID - high) / GRID * s.height) + ' … ' +
     number(s.low + (GRID - low) / GRID * s.height);
   ends.firstChild.textContent = across(svg, s.first + range[0] / GRID * s.width);
@@ -244,7 +265,11 @@ function zoom(svg, from, to) {
 function enlarge(chart) {
   var big = chart.classList.toggle('big');
   chart.toggleAttribute('data-big', big);
-  chart.querySelector('.larger').setAttribute('aria-pressed', big);
+  sized(chart);
+  paint(chart);
+}
+function sized(chart) {  // what its button would do
+  chart.querySelector('.larger').textContent = chart.hasAttribute('data-big') ? 'Smaller' : 'Larger';
 }
 function keys(chart, event) {
   var svg = chart.querySelector('svg'), range = view(svg), wide = range[1] - range[0];
@@ -276,11 +301,14 @@ function chartUp(chart) {
   chart.ready = true;
   chart.classList.toggle('big', chart.hasAttribute('data-big'));
   var ends = make('div', { 'class': 'across', 'data-own': '' }), tools = make('div');
-  var larger = make('button', { type: 'button', 'class': 'small larger', 'aria-pressed': 'false' }, 'Larger');
+  var larger = make('button', { type: 'button', 'class': 'small larger' });
   var whole = make('button', { type: 'button', 'class': 'small whole', hidden: '' }, 'Whole time');
   tools.append(larger, whole);
   ends.append(make('span'), tools, make('span'));
-  chart.append(ends);
+  var axis = make('div', { 'class': 'axis', 'data-own': '', 'aria-hidden': 'true' });
+  for (var marks = 5; marks--;) axis.append(make('span'));
+  chart.append(axis, ends);
+  sized(chart);
   svg.setAttribute('tabindex', '0');
   larger.onclick = function () { enlarge(chart); };
   whole.onclick = function () { zoom(svg, 0, GRID); svg.focus(); };
@@ -403,4 +431,5 @@ function enhance() {
   logUp();
 }
 enhance();
+setInterval(function () { if (!over && !document.hidden) tick(); }, 1000);
 })();

@@ -17,7 +17,8 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from tony_core.portal.service import Parts, bind, open_gate, server_config
+from tony_core.portal.connections import server_config
+from tony_core.portal.service import GRACE_S, Parts, bind, open_gate
 from tony_core.portal.settings import Settings
 
 UP_S = 30
@@ -120,7 +121,7 @@ def running(settings: Settings, app: ASGIApp = APP) -> Iterator[Running]:
         bind(settings) as listener,
         open_gate(settings, lambda *_: Parts(app)) as gate,
     ):
-        server = uvicorn.Server(server_config(gate))
+        server = uvicorn.Server(server_config(gate, GRACE_S))
         server.capture_signals = contextlib.nullcontext  # type: ignore[assignment]
         thread = threading.Thread(target=server.run, args=([listener],), name="portal")
         thread.start()

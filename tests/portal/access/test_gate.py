@@ -152,7 +152,8 @@ class TestWhatChangesSomething:
 
     def test_whatever_the_method(self, portal: Running) -> None:
         for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "get"):
-            assert portal.ask("/", method, "", [FORM]).status == 403, method
+            expected = 403 if method == "POST" else 405
+            assert portal.ask("/", method, "", [FORM]).status == expected, method
 
     def test_from_another_origin_is_refused(self, portal: Running) -> None:
         """Even with the token."""

@@ -11,10 +11,11 @@ from typing import Any, Iterator, List, Sequence
 import pytest
 
 from tests.portal.histories import NOW, app
-from tony_core.portal.index import database, queries
+from tony_core.portal.index import answers, database, queries
+from tony_core.portal.index import index as index_module
 from tony_core.portal.index.build import words_of
 from tony_core.portal.index.database import IndexInUse
-from tony_core.portal.index.entries import Entry
+from tony_core.portal.index.entries import AGAIN, Entry
 from tony_core.portal.index.index import Index
 from tony_core.portal.index.queries import BadQuery
 from tony_core.portal.index.rows import JobRow, Query
@@ -258,6 +259,23 @@ def test_sums_and_facets_are_of_visible_jobs(index: Index) -> None:
     assert index.facets(ADMIN)["user"] == {"ann": 2}
 
 
+def test_counts_and_sums_are_of_the_index_as_it_was_made_last(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "REPEATED", 1e9)
+    put(index, job(1), job(2))
+    assert index.page(Query(q="job"), ADMIN).total == 2 and index.usage("user", ADMIN)[0].jobs == 2
+    index.rebuild()
+    assert index.page(Query(q="job"), ADMIN).total == 0 and index.usage("user", ADMIN) == []
+
+
+def test_which_of_many_jobs_it_has_by_id_and_owner(index: Index) -> None:
+    put(index, job(1), job(2, "bob"))
+    asked = [(app(1), "ann"), (app(2), "ann"), (app(2), "bob"), (app(3), "ann")]
+    assert index.known(asked) == {(app(1), "ann"), (app(2), "bob")}
+    assert index.known([]) == set()
+
+
 def test_runs_of_a_pipeline_and_of_a_tag(index: Index) -> None:
     put(index, job(1, pipeline="p", tags=("t",)), job(2, pipeline="p"), job(3, tags=("t",)),
         job(4, owner="bob", pipeline="p"))  # fmt: skip
@@ -352,3 +370,59 @@ def test_many_threads_ask_while_one_writes(index: Index) -> None:
     for thread in threads:
         thread.join(60)
     assert wrong == []
+
+
+def test_a_value_that_no_table_takes_hides_no_other_job(index: Index) -> None:
+    """Files of holes may have more bytes than a column; what else is odd is that job's problem."""
+    rows = [job(1), job(2), job(3, progress=float("nan")), job(4, owner="\udc80"), job(5)]
+    index.put(
+        Entry(row, words_of(row), Fingerprint("d", row.submitted, 1 << 64, True, 1 << 64))
+        for row in rows
+    )
+    assert found(index, sort="app_id") == [1, 2, 3, 5]
+    assert index.rows(app(3), ADMIN)[0].problem.startswith("the index does not take")
+    assert index.rows(app(2), ADMIN)[0].problem == ""
+    assert index.held("here") == {"ann": 4 << 62}
+
+
+def test_the_oldest_come_first_without_what_cannot_be_opened(index: Index) -> None:
+    facts = [(1, "ann", 30.0, 7.0), (2, "bob", 10.0, 7.0), (3, "ann", None, 20.0)]
+    index.put(
+        Entry(job(number, owner=owner, finished=at), "", Fingerprint("d", changed, 1, True, 5))
+        for number, owner, at, changed in facts
+    )
+    index.put([Entry(job(4, finished=None), "", Fingerprint(AGAIN))])
+    assert [old.app_id for old in index.oldest("here")] == [app(2), app(3), app(1)]
+    first, second = index.oldest("here", "ann")
+    assert first == (app(3), 20.0, 5, False, "ann", 20.0)
+    assert second == (app(1), 30.0, 5, True, "ann", 7.0)
+    assert index.held("here") == {"ann": 10, "bob": 5}
+
+
+def test_all_of_the_oldest_come_in_parts(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "_PART", 3)
+    put(index, *(job(number, finished=NOW + number // 4) for number in range(20)))
+    assert [old.app_id for old in index.oldest("here")] == [app(number) for number in range(20)]
+
+
+def test_audiences_and_counts_that_no_job_has_are_gone(index: Index) -> None:
+    def sizes() -> List[int]:
+        with index._database.read() as reader:
+            return [
+                reader.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                for table in ("audiences", "readers", "counts")
+            ]
+
+    put(index, job(1), job(2, acl="bob"))
+    before = sizes()
+    for number in range(50):
+        acl = " ".join(f"user-{number}-{other}" for other in range(20))
+        put(index, job(2, acl=acl, queue=f"queue-{number}", state="RUNNING"))
+    put(index, job(2, acl="bob", state="RUNNING"))
+    put(index, job(2, acl="bob"))
+    assert sizes() == before
+    assert found(index, Viewer("bob")) == [2] and found(index, ANN) == [2, 1]
+    index.remove("here", [app(1), app(2)])
+    assert sizes() == [0, 0, 0]
+    put(index, job(1))
+    assert found(index, ANN) == [1]

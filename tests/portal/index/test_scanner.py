@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import shutil
 import sqlite3
 import time
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
 from tests.portal.histories import NOW, app, write_job
+from tests.second_user import UID, as_second_user, needs_root, open_folder
 from tony_core.history.limits import GLANCE
 from tony_core.portal.index import reading, scanner
+from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.index.index import Index
 from tony_core.portal.index.reader_processes import ReaderProcess
 from tony_core.portal.index.reading import Request
@@ -24,6 +27,9 @@ from tony_core.portal.job_folders import JobFolder
 from tony_core.portal.locations import reader_of
 from tony_core.portal.settings import HistoryLocation
 from tony_core.portal.viewer import Viewer
+from tony_core.schedulers.port import AppState, AppStatus
+
+__all__ = ["open_folder"]
 
 ADMIN = Viewer("root", is_admin=True)
 OLD = 1_700_000_000.0
@@ -50,8 +56,8 @@ def read(scan: LocationScan) -> None:
         assert time.monotonic() < end
 
 
-def rows(index: Index, **query: str) -> List[JobRow]:
-    return list(index.page(Query(sort="app_id", limit=500, **query), ADMIN).rows)  # type: ignore[arg-type]
+def rows(index: Index, **query: Any) -> List[JobRow]:
+    return list(index.page(Query(sort="app_id", limit=500, **query), ADMIN).rows)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -97,6 +103,32 @@ def test_a_folder_that_gets_its_files_later_is_found(index: Index, root: Path) -
     assert rows(index) == []
     write_job(root, app(1))
     wait_for(lambda: scan.step() >= 0.0 and bool(rows(index)))
+
+
+@needs_root
+def test_in_a_place_that_may_not_be_listed_the_schedulers_name_the_jobs(
+    index: Index, open_folder: Path
+) -> None:
+    root = open_folder / "shared"
+    write_job(root, app(1), changed=OLD)
+    for folder, _, files in os.walk(root):
+        os.chmod(folder, 0o755)
+        for name in files:
+            os.chown(os.path.join(folder, name), UID, UID)
+    os.chown(root / app(1), UID, UID)
+    write_job(root, app(2), changed=OLD)
+    root.chmod(0o3773)
+    place = HistoryLocation("here", str(root))
+    scan = LocationScan(place, index, list_own=lambda: [app(1), app(3)])
+    blind = LocationScan(place, index)
+    with as_second_user():
+        read(scan)
+        blind.step()
+    assert [row.app_id for row in rows(index)] == [app(1)]
+    (note,) = scan.state().notes
+    assert scan.state().problem == "" and "may not list" in note and str(root) in note
+    assert "has to be in the group of that folder" in blind.state().problem
+    assert "Permission denied" in blind.state().problem
 
 
 def test_one_bad_job_hides_no_other(index: Index, root: Path, tmp_path: Path) -> None:
@@ -266,6 +298,68 @@ def test_an_index_that_is_damaged_meanwhile_is_made_anew(
     assert index.generation == 2 and "it is made anew" in logged[0]
 
 
+def test_an_index_that_does_not_answer_ends_no_thread(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Scanner([HistoryLocation("here", str(root))], index)
+    busy: List[str] = []
+
+    def count(location: str) -> int:
+        busy.append(location)
+        raise IndexBusy("the portal answers too many requests at once")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scanner, "_RETRY_S", 0.01)
+        patched.setattr(index, "count", count)
+        made.start()
+        try:
+            wait_for(lambda: len(busy) > 2 and bool(made.states()[0].problem))
+            assert "too many requests" in made.states()[0].problem and not made.has_stopped()
+            patched.undo()
+            write_job(root, app(1))
+            wait_for(lambda: bool(rows(index)) and not made.states()[0].problem)
+        finally:
+            assert made.close()
+
+
+def test_nor_does_a_damaged_index_that_cannot_be_made_anew(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*asked: object) -> None:
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    def refuse() -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(index, "tracked", fail)
+    monkeypatch.setattr(index, "rebuild", refuse)
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    assert scan.step() > 0.0
+    assert "cannot be made anew" in scan.state().problem and "No space" in scan.state().problem
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_is_noticed(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(self: object, is_closing: object) -> float:
+        raise (SystemExit if ends else RuntimeError)("a fault in the scanner")
+
+    ends = False
+    monkeypatch.setattr(scanner, "_RETRY_S", 0.01)
+    monkeypatch.setattr(LocationScan, "step", step)
+    made = Scanner([HistoryLocation("here", str(root))], index)
+    made.start()
+    try:
+        wait_for(lambda: "a fault in the scanner" in made.states()[0].problem)
+        assert not made.has_stopped()
+        ends = True
+        wait_for(made.has_stopped)
+    finally:
+        assert made.close()
+    assert not made.has_stopped()
+
+
 def test_a_root_is_listed_again_after_a_change() -> None:
     listing = Listing()
     assert listing.is_due("1", 0.0)
@@ -352,3 +446,124 @@ def test_where_folders_have_times_only_changed_ones_are_looked_at(
     place.times = {app(1): OLD + 500, app(2): OLD + 3}
     wait_for(lambda: scan.step() >= 0.0 and rows(index)[0].name == "other")
     assert set(place.opened) == {app(1)}
+
+
+class _Ends:
+    """A scheduler that knows how jobs ended, once it was asked."""
+
+    def __init__(self, *ends: AppStatus) -> None:
+        self.ends = {(end.app_id, end.user): end for end in ends}
+        self.asked: List[Tuple[str, str]] = []
+
+    def ended_status(self, app_id: str, owner: str) -> Optional[AppStatus]:
+        return self.ends.get((app_id, owner)) if (app_id, owner) in self.asked else None
+
+    def ask_end(self, app_id: str, owner: str) -> bool:
+        is_answered = (app_id, owner) in self.asked
+        self.asked.append((app_id, owner))
+        return is_answered
+
+
+def died(number: int, owner: str) -> AppStatus:
+    return AppStatus(
+        *(app(number), "mnist", owner, "default", AppState.FAILED),
+        submitted=NOW, finished=NOW + 1, diagnostics="the master died",
+    )  # fmt: skip
+
+
+def write_dead_job(root: Path, number: int, changed: float) -> None:
+    """A job whose master died after its story, and 80 s of points."""
+    events = [
+        {"n": 1, "time": NOW, "kind": "session-started", "session": 0, "fields": {}},
+        {"n": 2, "time": NOW, "kind": "task-state", "session": 0, "task": "worker:0",
+         "fields": {"state": "running"}},
+    ]  # fmt: skip
+    tasks = [{"task": "worker:0", "role": "worker", "state": "running"}]
+    folder = write_job(root, app(number), state="RUNNING", finished=None, progress=0.5,
+                       tasks=tasks, events=events)  # fmt: skip
+    points = [["worker:0", NOW + 80, {"loss": 1.0}]]
+    (folder / "metrics-0001.jsonl").write_text(json.dumps({"points": points}) + "\n")
+    for file in folder.iterdir():
+        os.utime(file, (changed, changed))
+
+
+@pytest.mark.parametrize("ago", [60.0, 3 * scanner.FORSAKEN_S])
+def test_the_end_that_a_scheduler_reports_is_the_indexs(
+    index: Index, root: Path, ago: float
+) -> None:
+    """So filters, counts and sums agree with what a list shows."""
+    me = getpass.getuser()
+    write_dead_job(root, 1, time.time() - ago)
+    write_dead_job(root, 2, time.time() - ago)
+    ends = _Ends(died(1, me), died(2, "another"))
+    scan = LocationScan(HistoryLocation("here", str(root)), index, ends=ends)
+    wait_for(lambda: scan.step() >= 0.0 and len(rows(index, state=("FAILED",))) == 1)
+    assert set(ends.asked) == {(app(1), me), (app(2), me)}
+    (row,) = rows(index, state=("FAILED",))
+    assert (row.app_id, row.finished, row.error) == (app(1), NOW + 80, "the master died")
+    assert row.figures["duration_s"] == row.figures["running_s"] == 80
+    assert [each.app_id for each in rows(index, state=("RUNNING",))] == [app(2)]
+    assert index.facets(ADMIN)["state"] == {"FAILED": 1, "RUNNING": 1}
+    assert index.usage("user", ADMIN)[0].states == {"FAILED": 1, "RUNNING": 1}
+    again = LocationScan(HistoryLocation("here", str(root)), index)  # the scheduler has forgotten
+    read(again)
+    assert rows(index, state=("FAILED",)) == [row]
+
+
+def test_only_a_quiet_job_is_asked_for(index: Index, root: Path) -> None:
+    write_dead_job(root, 1, time.time())
+    ends = _Ends()
+    read(LocationScan(HistoryLocation("here", str(root)), index, ends=ends))
+    assert rows(index)[0].state == "RUNNING" and ends.asked == []
+
+
+def test_a_reported_end_reaches_the_processes_that_read_large_histories(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanner, "LARGE", 1)
+    write_dead_job(root, 1, time.time() - 60)
+    ends = _Ends(died(1, getpass.getuser()))
+    scan = LocationScan(HistoryLocation("here", str(root)), index, ends=ends)
+    wait_for(lambda: scan.step() >= 0.0 and bool(rows(index, state=("FAILED",))))
+    assert rows(index)[0].finished == NOW + 80
+    scan.close()
+
+
+def test_figures_of_a_running_job_go_on_without_new_lines_of_its_story(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_dead_job(root, 1, time.time())
+    monkeypatch.setattr(scanner, "_FIGURES_S", 0.0)
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    read(scan)
+    assert rows(index)[0].figures["running_s"] == 80
+    points = [["worker:0", NOW + 200, {"loss": 1.0}]]
+    (root / app(1) / "metrics-0001.jsonl").write_text(json.dumps({"points": points}) + "\n")
+    write_job(root, app(1), state="RUNNING", finished=None, progress=0.7,
+              tasks=[{"task": "worker:0", "role": "worker", "state": "running"}])  # fmt: skip
+    wait_for(lambda: scan.step() >= 0.0 and rows(index)[0].figures["running_s"] == 200)
+
+
+@pytest.mark.parametrize(
+    ("age", "cost", "expected"), [(0, 0, 1), (80, 0, 8), (1e6, 0, 60), (80, 2, 20)]
+)
+def test_figures_are_a_tenth_of_a_jobs_time_old_at_most(
+    age: float, cost: float, expected: float
+) -> None:
+    assert scanner.figures_rest_s(age, cost) == expected
+
+
+def test_figures_that_were_left_out_are_computed_when_the_files_are_quiet(
+    index: Index, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_dead_job(root, 1, time.time())
+    scan = LocationScan(HistoryLocation("here", str(root)), index)
+    read(scan)
+    points = [["worker:0", NOW + 200, {"loss": 1.0}]]
+    (root / app(1) / "metrics-0001.jsonl").write_text(json.dumps({"points": points}) + "\n")
+    write_job(root, app(1), state="RUNNING", finished=None, progress=0.7,
+              tasks=[{"task": "worker:0", "role": "worker", "state": "running"}])  # fmt: skip
+    wait_for(lambda: scan.step() >= 0.0 and rows(index)[0].progress == 0.7)
+    assert rows(index)[0].figures["running_s"] == 80, "it was read in brief"
+    scan._jobs[app(1)].figures_due = 0.0
+    wait_for(lambda: scan.step() >= 0.0 and rows(index)[0].figures["running_s"] == 200)

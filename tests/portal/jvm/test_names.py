@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +35,16 @@ def test_what_we_write_can_be_taken_apart_by_the_jvms_reader() -> None:
     """It cuts the name at the first dot and splits it at dashes, and wants five parts."""
     name = str(JhistName("local_1-x", 1, 2, "Svc-ML.team", "SUCCEEDED"))
     assert name.split(".")[0].split("-") == ["local_1_x", "1", "2", "svc_ml_team", "SUCCEEDED"]
+
+
+@pytest.mark.parametrize("ended_ms", [2, None])
+@pytest.mark.parametrize("user", ["u" * 250, "[{'\ud800': 1e300}] " * 40])
+def test_a_long_user_is_cut_to_what_a_files_name_can_hold(
+    user: str, ended_ms: Optional[int]
+) -> None:
+    name = str(JhistName(APP, 10**14, ended_ms, user, "SUCCEEDED"))
+    found = parse_name(name)
+    assert found is not None and found.app_id == APP and len(name.encode()) <= 255
 
 
 @pytest.mark.parametrize(

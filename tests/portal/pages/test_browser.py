@@ -88,6 +88,56 @@ def test_every_page_is_accessible_and_fits(
     assert serious == []
 
 
+OVERLAPS = """
+Array.from(document.querySelectorAll('.list tbody tr')).flatMap(row => {
+  const boxes = Array.from(row.cells).map(cell => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);  // what is written, wherever it runs to
+    return [cell.textContent.trim(), range.getBoundingClientRect()];
+  }).filter(([text, box]) => box.width && box.height);
+  return boxes.flatMap(([text, a], at) => boxes.slice(at + 1).filter(([, b]) =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+    Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1).map(([other]) => [text, other]));
+})
+"""
+
+
+def test_a_phone_shows_rows_apart_and_can_compare_and_sort(
+    browser: Browser, portal: Tuple[FakePortal, str]
+) -> None:
+    made, url = portal
+    source = made.sources["here", "application_1_0002"]
+    wide: Any = {
+        "container": "container_1700000000000_0123_01_000002",
+        "node": "gpu-7.example.com",
+        "state": "succeeded",
+        "step": 1200,
+        "progress": 0.5,
+        "usage": {"peak_rss_mb": 45300.0},
+    }
+    source.held = source.held._replace(tasks=(a_task("worker:0", **wide),))
+    tab = browser.open("about:blank")
+    browser.shape(tab, 390)
+    for path in (f"{FAILED}tasks", FAILED, "/jobs", "/trends?tag=team:vision&since=all"):
+        browser.call("Page.navigate", tab, url=url + path)
+        there = f"document.readyState == 'complete' && location.href == {url + path!r}"
+        browser.wait_for(tab, f"{there} && document.querySelector('.list tbody tr') !== null")
+        assert browser.run(tab, OVERLAPS) == [], path
+    browser.call("Page.navigate", tab, url=f"{url}/jobs")
+    browser.wait_for(tab, "document.querySelectorAll('.pickcell input').length > 2")
+    for mark in ("0", "1"):
+        box = f"document.querySelectorAll('.pickcell input')[{mark}]"
+        place = browser.run(
+            tab, f"(b => [b.left, b.right, b.width])({box}.getBoundingClientRect())"
+        )
+        assert place[0] > 0 and place[1] < 390 and place[2] > 20
+        browser.run(tab, f"{box}.click()")
+    link = "document.querySelector('th a[href*=\"sort=name\"]')"
+    assert browser.run(tab, f"{link}.getBoundingClientRect().left") > 0
+    browser.run(tab, "document.querySelector('.pager button').click()")
+    browser.shows(tab, "Compare 2 jobs")
+
+
 def test_the_list_is_searched_sorted_and_kept_up_to_date(
     browser: Browser, portal: Tuple[FakePortal, str]
 ) -> None:

@@ -11,7 +11,9 @@ _IDENTITY = [
         convert=mask_text, doc="What the job is called."),
     Key("tony.application.type", Kind.TEXT, default="TONY", fills="Job.type",
         doc="The application type that YARN shows."),
-    Key("tony.application.tags", Kind.LIST, fills="Job.tags", doc="Tags that YARN shows."),
+    Key("tony.application.tags", Kind.LIST, fills="Job.tags",
+        doc="Tags that YARN shows. The portal finds jobs by them, and follows those of one over"
+        " time."),
     Key("tony.application.links", Kind.ENVS, part_of="Job.links",
         doc="Links on the job's page and in its history beside its own, as NAME=URL: a workflow's"
             " execution, an experiment."),

@@ -38,8 +38,8 @@ _MEASURING = [
         fills="History.retention_s", off=Off.FOREVER,
         doc="How long they are kept: tony gc removes those of jobs that ended before."),
     Key("tony.history.retention-size", Kind.MEMORY, unit="MB", fills="History.retention_mb",
-        doc="How large all of them may be: of more tony gc removes the oldest. By default of any"
-            " size."),
+        doc="How large all of them may be. Of more, each user keeps an equal share, and what others"
+            " leave of theirs; of who has more tony gc removes the oldest. Default: any size."),
     Key("tony.portal.url", Kind.TEXT, fills="History.portal_url",
         placeholders=("https://localhost:19886",),
         doc="Where the portal is: the job's links then hold its page there."),

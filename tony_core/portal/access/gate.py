@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Dict, List, Optional, Tuple
 from urllib.parse import parse_qs
@@ -23,13 +22,13 @@ from tony_core.portal.access.origins import (
 )
 from tony_core.portal.access.refusal import Answered, Refused, write_refusal
 from tony_core.portal.access.sessions import CsrfTokens, SessionCookie, Sessions
+from tony_core.portal.connections import BodyRefused, read_body
 from tony_core.portal.monitoring import Monitoring
 from tony_core.portal.settings import Settings
 
 CSRF_HEADER, CSRF_FIELD = "x-csrf-token", "csrf"
 MOST_BODY = 64 * 1024
 MOST_FIELDS = 100  # of a form
-BODY_S = 20.0
 _FORM = "application/x-www-form-urlencoded"
 _FORWARDED = ("x-forwarded-for", "forwarded", "via", "x-real-ip")
 
@@ -179,6 +178,9 @@ class Gate:
         """Refuse what changes something and was not sent by a page of the viewer's."""
         if request.method in ("GET", "HEAD"):
             return receive
+        if request.method != "POST":
+            allowed = {"allow": "GET, HEAD, POST"}
+            raise Refused(405, f"the portal knows no {request.method[:20]} requests", allowed)
         body = await _read_body(request)
         token = request.headers.get(CSRF_HEADER)
         if token is None and request.headers.get("content-type", "").partition(";")[0] == _FORM:
@@ -215,22 +217,11 @@ class _Answer:
 
 
 async def _read_body(request: Request) -> bytes:
-    """A request's body, which is small and comes soon; raises :class:`Refused`."""
+    """A form, which is small; raises :class:`Refused`."""
     try:
-        return await asyncio.wait_for(_read_parts(request), BODY_S)
-    except asyncio.TimeoutError:
-        raise Refused(408, f"the request was not there within {BODY_S:g} s") from None
-
-
-async def _read_parts(request: Request) -> bytes:
-    parts: List[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BODY:
-            raise Refused(413, f"the request is longer than {MOST_BODY} bytes")
-        parts.append(part)
-    return b"".join(parts)
+        return await read_body(request, MOST_BODY)
+    except BodyRefused as refused:
+        raise Refused(refused.status, str(refused), refused.headers) from None
 
 
 def _fields(body: bytes) -> Dict[str, List[str]]:

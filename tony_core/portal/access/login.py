@@ -109,9 +109,10 @@ class SocketLogin:
         uid = self._peers.uid_of(request)
         if uid not in (self._own, 0) or uid is None:
             who = user_of(self._own)
+            whose = who if self._own == 0 else f"{who} and root"
             raise Refused(
                 403,
-                f"this portal is {who}'s: it answers processes of {who} and root on this machine,"
+                f"this portal is {who}'s: it answers processes of {whose} on this machine,"
                 " and no others. A portal for several users needs another login (docs/portal.md)",
             )
         if uid not in self._viewers:

@@ -158,10 +158,7 @@ def _lock(folder: str) -> TextIO:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
-        raise IndexInUse(
-            f"another portal uses the index in {folder};"
-            " end it, or give this one a folder of its own"
-        ) from None
+        raise IndexInUse(f"another portal uses the index in {folder}") from None
     return file
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import Any, NamedTuple, Sequence
+from contextlib import suppress
+from typing import Any, Iterable, NamedTuple, Sequence
 
+from tony_core.portal.index.build import problem_row, words_of
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.index.schema import FIGURES, NUMBERS, TEXTS
 from tony_core.portal.job_folders import Fingerprint
+
+AGAIN = "!"
+"""Before the digest of files to read again, though they may not change."""
 
 
 class Entry(NamedTuple):
@@ -23,6 +28,43 @@ class Entry(NamedTuple):
 _COLUMNS = (*TEXTS, *NUMBERS, *FIGURES, "audience")
 _INSERT = f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _UPDATE = f"UPDATE jobs SET {', '.join(f'{name} = ?' for name in _COLUMNS)} WHERE id = ?"
+
+_MOST_BYTES = 1 << 62  # that a column holds; files of holes may have more
+
+_REFUSALS = (
+    *(ArithmeticError, TypeError, ValueError),
+    *(sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError, sqlite3.ProgrammingError),
+)
+"""Errors of a value that the tables do not take: of one job, not of the index."""
+
+
+def put_entries(writer: sqlite3.Connection, entries: Iterable[Entry]) -> None:
+    """Add jobs, or replace them. One that the tables do not take hides no other: it is a problem.
+
+    In a place that users share, a history has what its owner likes.
+    """
+    for entry in entries:
+        try:
+            _put_whole(writer, entry)
+        except _REFUSALS as error:
+            row = entry.row
+            problem = f"the index does not take what its files say: {type(error).__name__}"
+            bad = problem_row(row.location, row.app_id, row.owner, problem, 0.0)
+            with suppress(*_REFUSALS):
+                _put_whole(writer, Entry(bad, words_of(bad), entry.fingerprint, entry.settled))
+
+
+def _put_whole(writer: sqlite3.Connection, entry: Entry) -> None:
+    """Put an entry, or nothing of it."""
+    writer.execute("SAVEPOINT entry")
+    try:
+        put_entry(writer, entry)
+    except _REFUSALS:
+        writer.execute("ROLLBACK TO entry")
+        raise
+    finally:
+        if writer.in_transaction:  # not after an error that has ended it
+            writer.execute("RELEASE entry")
 
 
 def put_entry(writer: sqlite3.Connection, entry: Entry) -> None:
@@ -54,7 +96,7 @@ def put_entry(writer: sqlite3.Connection, entry: Entry) -> None:
         "REPLACE INTO details (id, tags, error, figures, problem, words, digest, changed, size,"
         " settled) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (number, tags, row.error, json.dumps(dict(row.figures)), row.problem, entry.words,
-         made.digest, made.changed, made.size, entry.settled),
+         made.digest, made.changed, max(0, min(made.held, _MOST_BYTES)), entry.settled),
     )  # fmt: skip
     if words != entry.words:
         writer.execute("INSERT INTO search (rowid, words) VALUES (?, ?)", (number, entry.words))

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
-import time
 from typing import (
     Any,
-    Callable,
     Dict,
     Iterable,
     Iterator,
@@ -21,14 +18,15 @@ from typing import (
     NamedTuple,
     Optional,
     Sequence,
+    Set,
     Tuple,
-    TypeVar,
 )
 
-from tony_core.history.reader import KeptHistory
+from tony_core.history.retention import KeptHistory
 from tony_core.portal.index import queries
+from tony_core.portal.index.answers import Answers
 from tony_core.portal.index.database import Database
-from tony_core.portal.index.entries import Entry, put_entry, remove_jobs
+from tony_core.portal.index.entries import AGAIN, Entry, put_entries, remove_jobs
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.index.schema import FACETS, FIGURES
 from tony_core.portal.viewer import Viewer
@@ -42,9 +40,8 @@ USAGE_BY: Mapping[str, str] = {**FACETS, "day": "coalesce(date(submitted, 'unixe
 _READERS = "(SELECT readers FROM audiences WHERE audiences.id = jobs.audience)"
 _COLUMNS = ", ".join(_READERS if field == "readers" else field for field in JobRow._fields)
 _JOINED = "jobs JOIN details USING (id)"
-_REPEATED = 50  # an answer that took a second is used again for so many
 _MINUTE = 60.0
-_T = TypeVar("_T")
+_PART = 1000  # rows that are read at once, where all are asked for
 
 
 class Tracked(NamedTuple):
@@ -55,6 +52,7 @@ class Tracked(NamedTuple):
     changed: float
     settled: bool
     has_ended: bool
+    owner: str = ""
 
 
 class Index:
@@ -63,7 +61,7 @@ class Index:
     def __init__(self, folder: str, is_public: bool = False) -> None:
         self._database = Database(folder)
         self._is_public = is_public
-        self._cache = _Cache()
+        self._answers = Answers()
 
     def close(self) -> None:
         """Close its file."""
@@ -91,15 +89,30 @@ class Index:
             ).fetchall()
             cursor = queries.cursor_after(order, found[limit - 1][1:]) if len(found) > limit else ""
             rows = self._rows_by_id(reader, [row[0] for row in found[:limit]])
-            sql, args = queries.counted(filters, query)
-            total = self._cache.get(
-                (sql, *args), lambda: int(reader.execute(sql, args).fetchone()[0])
-            )
-        return JobPage(rows, cursor, max(total, len(rows)))
+        return JobPage(rows, cursor, max(self._count(*queries.counted(filters, query)), len(rows)))
+
+    def _count(self, sql: str, args: Sequence[Any]) -> int:
+        def ask() -> int:
+            with self._database.read() as reader:
+                return int(reader.execute(sql, args).fetchone()[0])
+
+        return self._answers.get((self.generation, sql, *args), ask)
 
     def rows(self, app_id: str, viewer: Viewer) -> Tuple[JobRow, ...]:
         """The jobs of this id, one for each location that has one."""
         return self._select("app_id = ?", [app_id], viewer, 100)
+
+    def known(self, jobs: Iterable[Tuple[str, str]]) -> Set[Tuple[str, str]]:
+        """Of these jobs, by id and owner, those that the index has, for any viewer."""
+        asked = set(jobs)
+        if not asked:
+            return set()
+        with self._database.read() as reader:
+            found = reader.execute(
+                "SELECT app_id, owner FROM jobs WHERE app_id IN (SELECT value FROM json_each(?))",
+                [json.dumps([app_id for app_id, _ in asked])],
+            )
+            return asked.intersection(found)
 
     def runs(
         self,
@@ -133,16 +146,16 @@ class Index:
         condition, args = queries.where(queries.filters_of(query, viewer, self._is_public))
         sums = ", ".join(f"sum({name})" for name in FIGURES)
         sql = (
-            f"SELECT {USAGE_BY[by]}, state, count(*), max(submitted), {sums} FROM jobs"
-            # In the table's own order: by an index's order each row would be looked for.
-            f" NOT INDEXED WHERE {condition} GROUP BY 1, 2"
+            # To go through an index costs more than to sort: every row of the time is read.
+            f"SELECT {USAGE_BY[by]}, state, count(*), max(submitted), {sums} FROM jobs NOT INDEXED"
+            f" WHERE {condition} GROUP BY 1, 2"
         )
 
         def ask() -> List[Usage]:
             with self._database.read() as reader:
                 return _sum_states(reader.execute(sql, args))
 
-        return self._cache.get((sql, *args), ask)
+        return self._answers.get((self.generation, sql, *args), ask)
 
     def facets(self, viewer: Viewer) -> Mapping[str, Mapping[str, int]]:
         """Of each filter the values that occur, with how many jobs; the most frequent first."""
@@ -196,8 +209,7 @@ class Index:
     def put(self, entries: Iterable[Entry]) -> None:
         """Add jobs, or replace them."""
         with self._database.write() as writer:
-            for entry in entries:
-                put_entry(writer, entry)
+            put_entries(writer, entries)
 
     def remove(self, location: str, app_ids: Iterable[str]) -> None:
         """Forget jobs."""
@@ -222,14 +234,14 @@ class Index:
         while True:
             with self._database.read() as reader:
                 found = reader.execute(
-                    f"SELECT app_id, digest, changed, settled, finished FROM {_JOINED}"
-                    " WHERE location = ? AND app_id > ? ORDER BY app_id LIMIT 1000",
+                    f"SELECT app_id, digest, changed, settled, finished, owner FROM {_JOINED}"
+                    f" WHERE location = ? AND app_id > ? ORDER BY app_id LIMIT {_PART}",
                     [location, last],
                 ).fetchall()
             yield from (
-                Tracked(row[0], row[1], row[2], bool(row[3]), bool(row[4])) for row in found
+                Tracked(row[0], row[1], row[2], bool(row[3]), bool(row[4]), row[5]) for row in found
             )
-            if len(found) < 1000:
+            if len(found) < _PART:
                 return
             last = found[-1][0]
 
@@ -259,26 +271,36 @@ class Index:
             ).fetchone()
             return int(found[0])
 
-    def oldest(self, location: str, limit: int) -> Tuple[Tuple[KeptHistory, float], ...]:
-        """The jobs of a location that ended, or else changed, first; when their files changed."""
-        with self._database.read() as reader:
-            found = reader.execute(
-                "SELECT app_id, CASE WHEN finished THEN finished ELSE changed END, size,"
-                f" finished <> 0, changed FROM {_JOINED} WHERE location = ? ORDER BY 2, 1 LIMIT ?",
-                [location, limit],
-            )
-            return tuple(
-                (KeptHistory(app_id, ended, size, bool(has_ended)), changed)
-                for app_id, ended, size, has_ended, changed in found
-            )
+    def oldest(self, location: str, owner: str = "") -> Iterator[KeptHistory]:
+        """The jobs of a location, or of one owner there, that ended or else changed first.
 
-    def size(self, location: str) -> int:
-        """How many bytes the histories of a location have."""
+        Without those that cannot be opened: when they changed is not known.
+        """
+        last: Tuple[float, str] = (float("-inf"), "")
+        ended = "CASE WHEN finished THEN finished ELSE changed END"
+        while True:
+            with self._database.read() as reader:
+                found = reader.execute(
+                    f"SELECT app_id, {ended}, size, finished <> 0, owner, changed FROM {_JOINED}"
+                    " WHERE location = ? AND owner = coalesce(nullif(?, ''), owner)"
+                    " AND (changed <> 0 OR digest <> ?)"
+                    f" AND ({ended}, app_id) > (?, ?) ORDER BY 2, 1 LIMIT {_PART}",
+                    [location, owner, AGAIN, *last],
+                ).fetchall()
+            for app_id, when, size, has_ended, whose, changed in found:
+                yield KeptHistory(app_id, when, size, bool(has_ended), whose, changed)
+            if len(found) < _PART:
+                return
+            last = found[-1][1], found[-1][0]
+
+    def held(self, location: str) -> Mapping[str, int]:
+        """How many bytes the histories of a location have, by owner."""
         with self._database.read() as reader:
             found = reader.execute(
-                f"SELECT total(size) FROM {_JOINED} WHERE location = ?", [location]
-            ).fetchone()
-            return int(found[0])
+                f"SELECT owner, total(size) FROM {_JOINED} WHERE location = ? GROUP BY owner",
+                [location],
+            )
+            return {owner: int(size) for owner, size in found}
 
     @property
     def generation(self) -> int:
@@ -306,27 +328,3 @@ def _sum_states(found: Iterable[Sequence[Any]]) -> List[Usage]:
             max(before.last, last),
         )
     return sorted(sums.values(), key=lambda usage: (-usage.jobs, usage.key))[:MOST_VALUES]
-
-
-class _Cache:
-    """Answers that cost much, used again for as long as they are worth."""
-
-    _MOST = 500
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: Dict[Tuple[Any, ...], Tuple[float, Any]] = {}
-
-    def get(self, key: Tuple[Any, ...], ask: Callable[[], _T]) -> _T:
-        began = time.monotonic()
-        with self._lock:
-            until, found = self._known.get(key, (0.0, None))
-        if began < until:
-            return found  # type: ignore[no-any-return]
-        answer = ask()
-        cost = time.monotonic() - began
-        with self._lock:
-            if len(self._known) >= self._MOST:
-                self._known.clear()
-            self._known[key] = (began + cost * _REPEATED, answer)
-        return answer

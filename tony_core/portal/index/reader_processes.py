@@ -19,7 +19,7 @@ from typing import Any, Deque, Iterator, List, Tuple
 
 from tony_core.portal.index import reading
 from tony_core.portal.index.build import problem_row, words_of
-from tony_core.portal.index.entries import Entry
+from tony_core.portal.index.entries import AGAIN, Entry
 from tony_core.portal.index.reading import Outcome, Request
 from tony_core.portal.job_folders import Fingerprint
 from tony_core.portal.settings import HistoryLocation
@@ -174,7 +174,7 @@ class ReaderProcesses:
     def _refuse(self, request: Request, how: str) -> Outcome:
         why = f"reading it ended the process that did ({how}): it needs too much memory or time"
         row = problem_row(self._location.name, request.app_id, "", why, time.time())
-        made = Fingerprint(reading.AGAIN, row.submitted)
+        made = Fingerprint(AGAIN, row.submitted)
         return Outcome(request.app_id, made, Entry(row, words_of(row), made))
 
     def close(self) -> None:

@@ -18,15 +18,14 @@ from tony_core.files.location import is_remote
 from tony_core.history.limits import GLANCE
 from tony_core.history.reader import NoHistory
 from tony_core.portal.index.build import build_row, has_ended, problem_row, words_of
-from tony_core.portal.index.entries import Entry
+from tony_core.portal.index.ends import ended_record
+from tony_core.portal.index.entries import AGAIN, Entry
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_folders import LOCATION_ERRORS, Fingerprint, JobFolder
 from tony_core.portal.locations import LocationReader, reader_of
 from tony_core.portal.settings import HistoryLocation
+from tony_core.schedulers.port import AppState, AppStatus
 from tony_core.unexpected_errors import UnexpectedErrors
-
-AGAIN = "!"
-"""Before the digest of files to read again, though they may not change."""
 
 MEMORY = 3 << 30
 """Bytes of address space that a process of its own may have."""
@@ -40,6 +39,7 @@ class Request(NamedTuple):
     app_id: str
     digest: str = ""  # of its files when they were read; equal ones are not read again
     is_brief: bool = False  # without story and metrics, while it runs: its figures stay unknown
+    end: Optional[AppStatus] = None  # that its scheduler reports, for a history that has none
 
 
 class Outcome(NamedTuple):
@@ -79,7 +79,7 @@ def look(
             elif found.made.size > most_bytes and not request.is_brief:
                 found = found._replace(is_large=True)
             else:
-                found = _read(location, folder, found, request.is_brief)
+                found = _read(location, folder, found, request)
     except NoHistory:
         return Outcome(app_id, is_gone=True)
     except OSError as error:
@@ -93,11 +93,13 @@ def look(
     return found._replace(cost=time.monotonic() - began)
 
 
-def _read(location: str, folder: JobFolder, found: Outcome, is_brief: bool) -> Outcome:
+def _read(location: str, folder: JobFolder, found: Outcome, request: Request) -> Outcome:
+    is_brief = request.is_brief and request.end is None
     while True:
         record = folder.record(events=not is_brief)
         if record.is_cut and folder.limits is GLANCE:
             return found._replace(is_large=True)
+        record = ended_record(record, request.end)
         row = build_row(location, found.app_id, folder.owner, record, found.made.changed)
         if is_brief and has_ended(row):
             is_brief = False
@@ -118,6 +120,15 @@ def _with_row(found: Outcome, row: JobRow) -> Outcome:
 
 
 # ------------------------------------------------------------------ as lines
+
+
+def request_from_json(data: List[Any]) -> Request:
+    """A request out of the list that JSON makes of it."""
+    app_id, digest, is_brief, end = data
+    if end is not None:
+        end = AppStatus(*end)
+        end = end._replace(state=AppState(end.state), tags=tuple(end.tags))
+    return Request(app_id, digest, is_brief, end)
 
 
 def outcome_to_json(outcome: Outcome) -> Dict[str, Any]:
@@ -166,7 +177,7 @@ def main() -> None:
         answer: Dict[str, Any] = {}
         try:
             reader = reader or reader_of(location)
-            requests = [Request(*each) for each in json.loads(line)]
+            requests = [request_from_json(each) for each in json.loads(line)]
             outcomes = look_at_all(reader, location, requests, faults)
             answer["outcomes"] = [outcome_to_json(each) for each in outcomes]
         except OSError as error:

@@ -5,7 +5,8 @@ other place. A location's :class:`LocationScan` goes in steps, about one a secon
 
 * *names*: a root whose time has changed is listed; new jobs are read, removed ones forgotten;
 * *running jobs*: their files are looked at each second, and ever less often the longer nothing has
-  been written (a master that was killed writes no end);
+  been written. A master that was killed writes no end: then it is the scheduler's
+  (:mod:`tony_core.portal.index.ends`);
 * *ended jobs* are settled. A few of them are looked at in each step, in turn; where a listing has
   the times of folders (HDFS), those that changed;
 * *retention*, where the location has one.
@@ -16,14 +17,17 @@ read keeps its rows, and is tried again.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
+from tony_core.files.local import user_name
 from tony_core.files.location import is_remote, masked
 from tony_core.portal.index.build import has_ended
 from tony_core.portal.index.database import IndexBusy
+from tony_core.portal.index.ends import Ends, NoEnds
 from tony_core.portal.index.entries import Entry
 from tony_core.portal.index.index import Index
 from tony_core.portal.index.reader_processes import ReaderProcesses
@@ -33,6 +37,7 @@ from tony_core.portal.index.rows import JobRow, LocationState
 from tony_core.portal.job_folders import REMOTE_WAIT_S
 from tony_core.portal.locations import LocationReader, reader_of
 from tony_core.portal.settings import HistoryLocation
+from tony_core.schedulers.port import AppStatus
 from tony_core.unexpected_errors import UnexpectedErrors
 
 STEP_S = 1.0
@@ -58,7 +63,13 @@ MANY = 200
 LARGE = 4 << 20
 """Bytes of a history that is read by another process."""
 
-_FIGURES_S = 60.0  # how old the figures of a running job may be
+_FIGURES_S, _FIGURES_SHARE = 60.0, 0.1
+"""How old the figures of a running job may be: so long, and such a part of its time."""
+
+_QUIET_S = 10.0  # after which its scheduler is asked for the end of a job that seems to go on
+
+ListOwn = Callable[[], Sequence[str]]
+"""The ids of the portal's own user's jobs that schedulers know. It may block; raises OSError."""
 
 OnEnded = Callable[[HistoryLocation, JobRow], None]
 """Called on the scanner's thread for each job that has ended; again when the index is made anew."""
@@ -92,15 +103,28 @@ def rest_s(unchanged_s: float, cost_s: float) -> float:
     return max(STEP_S, min(_LONGEST_REST_S, unchanged_s / _REST), cost_s * _SHARE)
 
 
+def figures_rest_s(age_s: float, cost_s: float) -> float:
+    """After how long to compute again the figures of a job that runs for so long. Pure."""
+    return max(STEP_S, min(_FIGURES_S, age_s * _FIGURES_SHARE), cost_s * _SHARE)
+
+
 class _Job:
     """A job that is not settled."""
 
-    __slots__ = ("changed", "digest", "due", "figures", "figures_due", "has_ended", "tries")
+    __slots__ = (
+        *("changed", "digest", "due", "figures", "figures_due", "has_ended", "is_asked"),
+        *("is_brief", "owner", "tries"),
+    )
 
-    def __init__(self, digest: str = "", changed: float = 0.0, has_ended: bool = False) -> None:
+    def __init__(
+        self, digest: str = "", changed: float = 0.0, has_ended: bool = False, owner: str = ""
+    ) -> None:
         self.digest = digest  # of its files, when they were read
         self.changed = changed
         self.has_ended = has_ended
+        self.owner = owner
+        self.is_asked = False  # and its scheduler has answered, whether it has ended
+        self.is_brief = False  # it was read so the last time: its figures are older
         self.due = 0.0
         self.figures: Mapping[str, float] = {}
         self.figures_due = 0.0
@@ -116,14 +140,20 @@ class LocationScan:
         index: Index,
         log: Callable[[str], None] = lambda text: None,
         on_ended: Optional[OnEnded] = None,
+        ends: Ends = NoEnds(),
+        list_own: Optional[ListOwn] = None,
     ) -> None:
+        """``list_own`` names what to look for in a place that may not be listed."""
+        self._list_own = list_own
+        self._unlisted = ""  # a note, where the place may not be listed
         self._location = location
+        self._ends = ends
         self._index = index
         self._log = log
         self._on_ended = on_ended
         self._faults = UnexpectedErrors(log)
         self._reader: Optional[LocationReader] = None
-        self._retention = Retention(location, index)
+        self._retention = Retention(location, index, log)
         self._state = LocationState(location.name, masked(location.root))
         self._retries = 0
         self._processes = ReaderProcesses(location)
@@ -160,19 +190,30 @@ class LocationScan:
                 for app_id in self._retention.run(self._reader, is_closing):
                     self._settled.pop(app_id, None)
                     self._jobs.pop(app_id, None)
+            jobs = self._index.count(self._location.name)
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):  # a full disk, a lock
                 return self._failed(f"the index cannot be written: {error}")
-            self._log(f"the index is damaged ({error}); it is made anew")
-            self._index.rebuild()
-            return 0.0
+            return self._rebuild(error)
         except (OSError, IndexBusy) as error:
             return self._failed(str(error))
         except Exception:
-            return self._failed(self._faults.record(f"history location {self._location.name}"))
+            return self.record_fault()
         self._retries = 0
-        self._note("", time.time())
+        self._note("", time.time(), jobs)
         return 0.0 if is_busy else max(0.0, began + STEP_S - time.monotonic())
+
+    def record_fault(self) -> float:
+        """Log the exception that is being handled; returns after how many seconds to go on."""
+        return self._failed(self._faults.record(f"history location {self._location.name}"))
+
+    def _rebuild(self, error: sqlite3.DatabaseError) -> float:
+        self._log(f"the index is damaged ({error}); it is made anew")
+        try:
+            self._index.rebuild()
+        except (OSError, sqlite3.Error) as fault:  # its disk is full, or cannot be written
+            return self._failed(f"the damaged index cannot be made anew: {fault}")
+        return 0.0
 
     def _failed(self, problem: str) -> float:
         self._processes.close()
@@ -180,17 +221,17 @@ class LocationScan:
         self._listing = Listing()  # finds again what was being read
         if problem != self._state.problem:
             self._log(f"history location {self._location.name}: {problem}")
-        self._note(problem, self._state.checked)
+        self._note(problem, self._state.checked, self._state.jobs)
         self._retries += 1
         return min(_LONGEST_RETRY_S, _RETRY_S * 2.0 ** min(10, self._retries - 1))
 
-    def _note(self, problem: str, checked: float) -> None:
+    def _note(self, problem: str, checked: float, jobs: int) -> None:
         self._state = self._state._replace(
-            jobs=self._index.count(self._location.name),
+            jobs=jobs,
             problem=problem,
             checked=checked,
             waiting=len(self._new) + len(self._reading),
-            notes=self._retention.notes,
+            notes=(*self._retention.notes, *filter(None, (self._unlisted,))),
         )
 
     def close(self) -> None:
@@ -207,14 +248,14 @@ class LocationScan:
             if job.settled:
                 self._settled[job.app_id] = job.changed
             else:
-                self._jobs[job.app_id] = _Job(job.digest, job.changed, job.has_ended)
+                self._jobs[job.app_id] = _Job(job.digest, job.changed, job.has_ended, job.owner)
 
     def _find_names(self, reader: LocationReader) -> None:
         began = time.monotonic()
         version = reader.version()
         if not self._listing.is_due(version, began):
             return
-        found = reader.names()
+        found = self._names(reader)
         if any(found.values()):
             self._in_turn = 0  # the times of folders say which have changed
         gone = [each for each in (*self._settled, *self._jobs) if each not in found]
@@ -231,6 +272,25 @@ class LocationScan:
             self._remove(gone)
         self._new = sorted(new)  # ids grow with time: the newest is read first
         self._listing.done(version, began, time.monotonic() - began)
+
+    def _names(self, reader: LocationReader) -> Mapping[str, float]:
+        try:
+            found = reader.names()
+        except PermissionError as error:
+            words = (
+                f"{user_name(os.geteuid())}, who runs the portal, may not list"
+                f" {masked(self._location.root)} ({error.strerror or error})"
+            )
+            if self._list_own is None:
+                words += "; a portal for many users has to be in the group of that folder"
+                raise OSError(error.errno, words) from error
+            self._unlisted = (
+                f"{words}. It may be a place for a portal: of your jobs there those are shown that"
+                " the schedulers still know"
+            )
+            return dict.fromkeys((*self._list_own(), *self._settled, *self._jobs), 0.0)
+        self._unlisted = ""
+        return found
 
     def _remove(self, app_ids: Sequence[str]) -> None:
         for app_id in app_ids:
@@ -272,7 +332,14 @@ class LocationScan:
     def _due(self) -> Iterator[str]:
         """The jobs to look at now: those that run and the new ones by turns, then settled ones."""
         now = time.monotonic()
-        running = iter([app_id for app_id, job in self._jobs.items() if job.due <= now])
+        running = iter(
+            [
+                app_id
+                for app_id, job in self._jobs.items()
+                if job.due <= now
+                or not (job.has_ended or job.tries or self._end_of(app_id, job) is None)
+            ]
+        )
         while True:
             known = next(running, None)
             if known is not None:
@@ -293,10 +360,15 @@ class LocationScan:
         job = self._jobs.get(app_id)
         if job is not None:
             is_brief = bool(job.figures) and time.monotonic() < job.figures_due
-            return Request(app_id, job.digest, is_brief)
+            end = self._end_of(app_id, job)
+            is_stale = (job.is_brief and not is_brief) or (end is not None and not job.has_ended)
+            return Request(app_id, "" if is_stale else job.digest, is_brief, end)
         if app_id in self._settled:
             return Request(app_id, self._index.digest(self._location.name, app_id))
         return Request(app_id)
+
+    def _end_of(self, app_id: str, job: _Job) -> Optional[AppStatus]:
+        return self._ends.ended_status(app_id, job.owner) if job.owner else None
 
     def _take(self, outcome: Outcome, entries: List[Entry]) -> None:
         """Note what looking at a job has found."""
@@ -309,7 +381,7 @@ class LocationScan:
         job = self._jobs.pop(app_id, None) or _Job("", settled or 0.0, settled is not None)
         if outcome.is_large:
             self._reading.add(app_id)
-            self._processes.add([Request(app_id)])
+            self._processes.add([Request(app_id, end=self._end_of(app_id, job))])
             return
         now = time.monotonic()
         job.changed = max(outcome.made.changed, job.changed)
@@ -317,13 +389,18 @@ class LocationScan:
             ended_before = job.has_ended
             job.digest, job.has_ended = entry.fingerprint.digest, has_ended(entry.row)
             job.tries = job.tries + 1 if entry.row.problem else 0
+            job.owner, job.is_brief = entry.row.owner, outcome.is_brief
             if outcome.is_brief:
                 entry = entry._replace(row=entry.row._replace(figures=job.figures))
             else:
                 job.figures = entry.row.figures
-                job.figures_due = now + max(_FIGURES_S, outcome.cost * _SHARE)
+                job.figures_due = now + figures_rest_s(
+                    time.time() - entry.row.submitted, outcome.cost
+                )
             if self._on_ended is not None and job.has_ended and not ended_before:
                 self._on_ended(self._location, entry.row)
+        if job.owner and not job.has_ended and time.time() - job.changed > _QUIET_S:
+            job.is_asked = self._ends.ask_end(app_id, job.owner)
         if self._is_settled(job):
             if entry is not None:
                 entry = entry._replace(settled=True)
@@ -342,7 +419,10 @@ class LocationScan:
         """Whether its files will hardly change any more."""
         if job.tries:
             return job.tries >= _TRIES
-        return time.time() - job.changed > (SETTLED_S if job.has_ended else FORSAKEN_S)
+        unchanged_s = time.time() - job.changed
+        if job.has_ended:
+            return unchanged_s > SETTLED_S
+        return unchanged_s > FORSAKEN_S and (job.is_asked or not job.owner)
 
 
 class Scanner:
@@ -354,8 +434,12 @@ class Scanner:
         index: Index,
         log: Callable[[str], None] = lambda text: None,
         on_ended: Optional[OnEnded] = None,
+        ends: Ends = NoEnds(),
+        list_own: Optional[ListOwn] = None,
     ) -> None:
-        self._scans = [LocationScan(each, index, log, on_ended) for each in locations]
+        self._scans = [
+            LocationScan(each, index, log, on_ended, ends, list_own) for each in locations
+        ]
         self._index = index
         self._roots = {each.name: f"{each.kind} {each.root}" for each in locations}
         self._closing = threading.Event()
@@ -373,8 +457,15 @@ class Scanner:
     def _run(self, scan: LocationScan) -> None:
         delay = 0.0
         while not self._closing.wait(delay):
-            delay = scan.step(self._closing.is_set)
+            try:
+                delay = scan.step(self._closing.is_set)
+            except Exception:  # a place that is read no more would look like one without news
+                delay = scan.record_fault()
         scan.close()
+
+    def has_stopped(self) -> bool:
+        """Whether a thread has ended before its time, so that a location is read no more."""
+        return not self._closing.is_set() and not all(one.is_alive() for one in self._threads)
 
     def states(self) -> Tuple[LocationState, ...]:
         """How far each location is."""

@@ -4,7 +4,8 @@
 row, read for the jobs of one page alone. A job's readers are an *audience*, since most jobs share
 theirs with others: whom a job may be shown to is a join with ``readers``. ``counts`` has, by
 triggers, how many jobs each value of a facet has in each audience, so that totals and the choices
-of a list's filters cost nothing.
+of a list's filters cost nothing. What no job has any more goes, of these and of the audiences: a
+user may change whom he shows his jobs to as often as he likes.
 
 A row holds no null: an unknown text is empty, an unknown number 0, since cursors compare them.
 An order ends with the row's number, so that it is whole; by it each index covers its list.
@@ -18,7 +19,7 @@ from tony_core.version import __version__
 
 #: Raised with each change of a table or of what fills it. The index is then made anew, as it is
 #: with each version of TonY.
-VERSION = 1
+VERSION = 2
 STAMP = f"{VERSION} {__version__}"
 
 FIGURES: Tuple[str, ...] = (
@@ -80,7 +81,16 @@ def _triggers() -> Tuple[str, ...]:
         f"CREATE TRIGGER job_added AFTER INSERT ON jobs BEGIN {_count('new', 1)} END",
         f"CREATE TRIGGER job_removed AFTER DELETE ON jobs BEGIN {_count('old', -1)} END",
         f"CREATE TRIGGER job_changed AFTER UPDATE OF {', '.join(counted)} ON jobs WHEN {changed}"
-        f" BEGIN {_count('old', -1)} {_count('new', 1)} END",
+        # First what it has now: what both have must not go meanwhile.
+        f" BEGIN {_count('new', 1)} {_count('old', -1)} END",
+        "CREATE TRIGGER count_ended AFTER UPDATE OF jobs ON counts WHEN new.jobs <= 0"
+        " BEGIN DELETE FROM counts WHERE kind = new.kind AND value = new.value"
+        " AND audience = new.audience; END",
+        "CREATE TRIGGER audience_ended AFTER DELETE ON counts WHEN old.kind = ''"
+        " BEGIN DELETE FROM readers WHERE audience = old.audience AND reader IN"
+        " (SELECT value FROM audiences, json_each(audiences.readers)"
+        " WHERE audiences.id = old.audience);"
+        " DELETE FROM audiences WHERE id = old.audience; END",
     )
 
 

@@ -8,7 +8,7 @@ Theory of operation::
         ID-STARTED-ENDED-USER-STATUS.jhist     Avro: events; one file for each attempt of the master
         ID-STARTED-USER.jhist.inprogress       while it runs
 
-:mod:`folders` finds the jobs and opens their files, :mod:`names` reads and makes the files' names,
+:mod:`location` finds the jobs and opens their files, :mod:`names` reads and makes the files' names,
 :mod:`avro` takes records out of a file, within bounds, :mod:`reading` makes the record that all
 our readers know of them (:class:`~tony_core.history.reader.JobHistory`), :mod:`writing` makes a
 ``.jhist`` of such a record, and :mod:`publication` writes it where other tools look for it.

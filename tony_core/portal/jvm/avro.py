@@ -52,7 +52,8 @@ def library() -> ModuleType:
         import fastavro
     except ImportError:
         raise MissingLibrary(
-            "reading and writing .jhist files needs fastavro: pip install 'tony-py[portal]'"
+            "reading and writing .jhist files needs fastavro: in TonY's checkout,"
+            " pip install '.[portal]'"
         ) from None
     return fastavro
 

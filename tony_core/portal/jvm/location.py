@@ -19,8 +19,8 @@ import shutil
 from datetime import datetime, timezone
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
-from tony_core.files.location import base_name, is_app_id, is_remote, join, local_path, scheme_of
-from tony_core.files.port import FileSystem, Stat, UnsupportedLocation
+from tony_core.files.location import base_name, is_app_id, is_remote, join, local_path
+from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
 from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory, NoHistory
@@ -38,7 +38,7 @@ from tony_core.portal.jvm.avro import LARGEST_FILE
 from tony_core.portal.jvm.config import CONFIG_NAMES, JvmConfig, read_jvm_config
 from tony_core.portal.jvm.names import newest, parse_name
 from tony_core.portal.jvm.reading import read_jhist
-from tony_core.portal.locations import WITH_OWNERS, LocationReader
+from tony_core.portal.locations import LocationReader, check_scheme
 from tony_core.portal.settings import HistoryLocation
 
 INTERMEDIATE, FINISHED = "intermediate", "finished"
@@ -267,8 +267,5 @@ def _local_folders(folder: str, links: bool) -> List[Stat]:
 
 def jvm_location(location: HistoryLocation) -> LocationReader:
     """The reader of a location in the JVM TonY's layout; raises OSError for a wrong one."""
-    if is_remote(location.root) and scheme_of(location.root) not in WITH_OWNERS:
-        known = ", ".join(f"{scheme}://" for scheme in WITH_OWNERS)
-        why = f"the portal needs a file system that says whose a file is: a folder, or {known}"
-        raise UnsupportedLocation(errno.EPROTONOSUPPORT, why, location.root)
+    check_scheme(location.root)
     return JvmLocation(location.root)

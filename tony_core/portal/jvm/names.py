@@ -16,6 +16,8 @@ _NAME = re.compile(
     re.DOTALL,
 )
 _NOT_PLAIN = re.compile(r"[^a-z0-9_]")
+#: Characters of a user's name that a file's name has: file systems allow 255 bytes for it all.
+MOST_OF_USER = 100
 
 
 class JhistName(NamedTuple):
@@ -33,7 +35,7 @@ class JhistName(NamedTuple):
 
     def __str__(self) -> str:
         """The file's name. The user's is one that the JVM's reader can take apart again."""
-        user = _NOT_PLAIN.sub("_", self.user.lower()) or "_"
+        user = _NOT_PLAIN.sub("_", self.user.lower())[:MOST_OF_USER] or "_"
         app_id = self.app_id.replace("-", "_")
         if self.ended_ms is None:
             return f"{app_id}-{self.started_ms}-{user}{ENDING}{IN_PROGRESS}"

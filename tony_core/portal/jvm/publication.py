@@ -21,6 +21,7 @@ from tony_core.files.location import base_name, join, masked
 from tony_core.files.port import FileSystem, limited_wait
 from tony_core.files.registry import filesystem
 from tony_core.history.reader import NoHistory
+from tony_core.portal.index.ends import end_of, ended_record
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_folders import REMOTE_WAIT_S, UnsafeHistory
 from tony_core.portal.jvm.avro import library
@@ -72,7 +73,7 @@ def _is_there(files: FileSystem, folder: str) -> bool:
 
 class _Waiting(NamedTuple):
     location: HistoryLocation
-    app_id: str
+    row: JobRow
 
 
 class JhistPublisher:
@@ -113,7 +114,7 @@ class JhistPublisher:
             if self._closing or (location.name, row.app_id) in self._known:
                 return
             self._known.add((location.name, row.app_id))
-            self._waiting.append(_Waiting(location, row.app_id))
+            self._waiting.append(_Waiting(location, row))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="jhist", daemon=True)
                 self._thread.start()
@@ -144,7 +145,7 @@ class JhistPublisher:
                 job = self._waiting.popleft()
             if self._write(job):
                 with self._changed:
-                    self._known.discard((job.location.name, job.app_id))
+                    self._known.discard((job.location.name, job.row.app_id))
                 continue
             with self._changed:
                 self._waiting.append(job)
@@ -155,8 +156,9 @@ class JhistPublisher:
         root = self._roots[job.location.name]
         try:
             with limited_wait(REMOTE_WAIT_S):
-                with open_job(job.location, job.app_id) as folder:
-                    made = jvm_files(folder.record(events=False), folder.config(), folder.owner)
+                with open_job(job.location, job.row.app_id) as folder:
+                    record = ended_record(folder.record(events=False), end_of(job.row))
+                    made = jvm_files(record, folder.config(), folder.owner)
                 self.written += write_files(root, made) is not None
         except (NoHistory, UnsafeHistory, NotEnded):
             return True  # it went away, or there is no end to write
@@ -164,7 +166,7 @@ class JhistPublisher:
             self._report(root, f"the files of write-jhist cannot be written: {error}")
             return False
         except Exception:
-            self._faults.record(f".jhist file of {job.app_id}")
+            self._faults.record(f".jhist file of {job.row.app_id}")
             return True
         with self._changed:
             had_failed = self._problems.pop(root, "")

@@ -25,8 +25,10 @@ from tony_core.history.metric_file import Latest
 from tony_core.history.story_lines import PHASES
 from tony_core.portal.bars import Strip, draw_sums
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.site import Problem, Site, json_answer
+from tony_core.portal.site import Problem, Site, check_query, json_answer
 
+#: How metrics may be aligned, as a URL and the command line say it; empty: as each allows.
+BY = {"": "", "step": BY_STEP, "time": BY_SECONDS}
 COLOURS = 8  # of lines, in the style
 
 
@@ -53,6 +55,7 @@ def routes(site: Site) -> List[Route]:
     """``/compare`` and ``/api/compare``."""
 
     def api(request: Request) -> Response:
+        check_query(request, "job", "by")
         opened = _open(site, request)
         return json_answer({**opened.found.to_json(), "problems": list(opened.problems)})
 
@@ -64,8 +67,13 @@ def routes(site: Site) -> List[Route]:
 
 def show_comparison(site: Site, request: Request) -> Response:
     """The page."""
-    if len(_keys(request)) < FEWEST:
-        return site.render(request, "compare_none.html", fewest=FEWEST, most=MOST)
+    named = _keys(request)
+    if len(named) < FEWEST:
+        for key in named:
+            find_row(site, request, key)
+        return site.render(
+            request, "compare_none.html", fewest=FEWEST, most=MOST, chosen=len(named)
+        )
     rows, keys, found, problems = _open(site, request)
     longest = max((sum(_numbers(found, at)) for at in range(len(rows))), default=0.0)
     columns = [
@@ -89,7 +97,7 @@ def show_comparison(site: Site, request: Request) -> Response:
         charts=_charts(columns, found),
         keys=keys,
         by=request.query_params.get("by", ""),
-        choices=(("", "best"), (BY_STEP, "step"), (BY_SECONDS, "time")),
+        choices=[(name, name) for name in BY],
         lost_known=all(job["lost_known"] for job in found.jobs),
         unknown=[columns[at].mark for at in found.unknown_configs],
     )
@@ -115,24 +123,33 @@ def _charts(columns: Sequence[Column], found: Comparison) -> Markup:
 
 
 def _keys(request: Request) -> List[str]:
-    return list(dict.fromkeys(key for key in request.query_params.getlist("job") if key))
+    """The jobs that are named, each once; raises :class:`Problem`."""
+    given = [key for key in request.query_params.getlist("job") if key]
+    if len(given) > MOST:
+        raise _unfit(f"{len(given)} jobs are named; choose {FEWEST} to {MOST} in the list of jobs.")
+    for number, key in enumerate(given):
+        if key in given[:number]:
+            raise _unfit(f"The job {key} is named twice.")
+    return given
+
+
+def _unfit(text: str) -> Problem:
+    return Problem(400, "These jobs cannot be compared", text)
 
 
 def _open(site: Site, request: Request) -> Opened:
     keys = _keys(request)
-    if not FEWEST <= len(keys) <= MOST:
-        raise Problem(
-            400,
-            "These jobs cannot be compared",
-            f"{len(keys)} jobs are named; choose {FEWEST} to {MOST} in the list of jobs.",
-        )
     by = request.query_params.get("by", "")
-    if by not in ("", BY_STEP, BY_SECONDS):
-        raise Problem(400, "Odd address", f"by={by!r}; expected {BY_STEP} or {BY_SECONDS}")
+    if by not in BY:
+        raise Problem(400, "Odd address", f"by={by!r}; expected {' or '.join(filter(None, BY))}")
     rows = tuple(find_row(site, request, key) for key in keys)
+    if len(rows) < FEWEST:
+        raise _unfit(
+            f"{len(rows)} job{'' if len(rows) == 1 else 's'} named; choose {FEWEST} to {MOST}."
+        )
     problems: List[str] = []
     jobs = [_read(site, request, row, problems) for row in rows]
-    return Opened(rows, tuple(keys), compare(jobs, by), tuple(problems))
+    return Opened(rows, tuple(keys), compare(jobs, BY[by]), tuple(problems))
 
 
 def find_row(site: Site, request: Request, key: str) -> JobRow:

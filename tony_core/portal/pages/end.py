@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.site import Endings, Problem, Site
+from tony_core.portal.site import ENDED, Endings, Problem, Site
 
 
 def routes(site: Site) -> List[Route]:
@@ -37,11 +37,14 @@ def routes(site: Site) -> List[Route]:
 
 def _admit(site: Site, request: Request) -> tuple[JobRow, Endings]:
     row = site.find(request)
+    if row.state in ENDED:
+        text = f"{row.app_id} ended as {row.state}; there is nothing to end any more."
+        raise Problem(403, "This job has ended", text)
     if site.endings is None or not site.endings.may_end(site.viewer(request), row):
         raise Problem(
             403,
             "You cannot end this job",
-            f"{row.app_id} has ended, or this portal cannot end it as you. Use: tony kill"
-            f" {row.app_id}",
+            f"This portal cannot end {row.app_id} as you. Its owner, {row.owner}, ends it by:"
+            f" tony kill {row.app_id}",
         )
     return row, site.endings

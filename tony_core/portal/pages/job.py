@@ -17,7 +17,7 @@ from tony_core.history.layout import event_number
 from tony_core.history.lost_work import tasks_to_measure
 from tony_core.history.metric_file import Latest
 from tony_core.history.reader import JobHistory
-from tony_core.history.timeline import timeline
+from tony_core.history.timeline import Timeline, timeline
 from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import ConfigEntry, JobSource
@@ -32,7 +32,7 @@ TABS = (
     ("story", "Story"),
     ("config", "Configuration"),
 )
-WAIT_S = 5  # of the page's own requests for news
+WAIT_S = 2  # of the page's own requests for news
 TASKS_SHOWN = 25  # on the overview
 MANY = 100  # tasks of a running job: its page gives the metrics of all, on their own page only
 TASKS_OF_A_PAGE = 200
@@ -141,7 +141,7 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
             read_story(record),
             line.to_json(),
             draw(line),
-            draw_charts(tasks, own, CHARTS_SHOWN, url),
+            draw_charts(tasks, own, CHARTS_SHOWN, url, breaks_of(line)),
             record.problems,
         )
 
@@ -235,10 +235,14 @@ def show_metrics(site: Site, request: Request) -> Response:
 
     def make() -> str:
         tasks = [{"task": task.task} for task in job.view.tasks]
-        record = job.source.record(False, lambda latest: tasks_to_draw(tasks, latest), job.view)
+        has_breaks = job.view.session > 0  # only the story says when
+        record = job.source.record(
+            has_breaks, lambda latest: tasks_to_draw(tasks, latest), job.view
+        )
         problems.extend(record.problems)
+        breaks = breaks_of(timeline(record)) if has_breaks else ()
         url = site.job_url(request, job.row, "api/metrics")
-        return draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url)
+        return draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url, breaks)
 
     with reading():
         charts = site.cache.get(job.row, "charts", make, len, viewer, lambda made: not problems)
@@ -287,6 +291,11 @@ def show_config(site: Site, request: Request) -> Response:
         changed=len(changed),
         number_of_entries=len(entries),
     )
+
+
+def breaks_of(line: Timeline) -> Tuple[float, ...]:
+    """When further sessions began."""
+    return tuple(session.begin for session in line.sessions[1:])
 
 
 def read_story(record: JobHistory) -> Tuple[Line, ...]:

@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from tony_core.portal.index.rows import JobPage, JobRow, Query
 from tony_core.portal.query import STATES, read_query
-from tony_core.portal.site import Problem, Site, json_answer
+from tony_core.portal.site import Problem, Site, check_query, json_answer
 
 SPANS = (("24h", "last day"), ("7d", "last week"), ("30d", "last month"), ("90d", "last 90 days"))
 EVERY_S = 3  # between two looks at the list while it is watched
@@ -23,6 +23,7 @@ def routes(site: Site) -> List[Route]:
         return show_list(site, request)
 
     def api(request: Request) -> Response:
+        check_query(request, "q", *(name for name in Query._fields if name != "q"))
         _, page = _ask(site, request)
         return json_answer(
             {"jobs": [row_json(row) for row in page.rows], "next": page.next, "total": page.total}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import List, Tuple
+from typing import List, Mapping, Tuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from tony_core.portal.job_source import JobSource, LogChunk, LogProblem
-from tony_core.portal.log_search import Part, cut_to_lines, read_part, search_log
-from tony_core.portal.site import HEADERS, Problem, Site
+from tony_core.portal.log_search import EMPTY, cut_to_lines, read_part, search_log
+from tony_core.portal.site import HEADERS, Problem, Site, json_answer
 
 TAIL = 128 * 1024  # bytes that a person gets first
 PART = 256 * 1024
@@ -41,22 +41,30 @@ def show_log(site: Site, request: Request) -> Response:
     words = request.query_params.get("q", "").strip()[:200]
     at = _offset(request, "at")
     offset = _offset(request, "offset")
+    session = _offset(request, "session")
     problem, streams = "", _streams(source, task)
+    sessions = _sessions(source, task, name, container)
+    if session is not None and at is None and offset is None and not words:
+        offset = sessions.get(session)
+        if offset is None and sessions:
+            problem = f"session {session} has not written to this log"
 
     def read(begin: int, limit: int) -> LogChunk:
         return source.log(task, name, container, begin, limit)
 
-    part, found = Part("", "", "", 0, 0, 0, True), None
+    part, found = EMPTY, None
     is_tail = at is None and offset is None
     try:
-        if words and is_tail:
+        if problem:
+            pass
+        elif words and is_tail:
             found = search_log(read, words, _offset(request, "from") or 0)
         elif at is not None:
-            part = read_part(read, at - CONTEXT, PART, at)
+            part = read_part(read, at - CONTEXT, PART, at, sessions)
         elif offset is not None:
-            part = read_part(read, offset, PART)
+            part = read_part(read, offset, PART, sessions=sessions)
         else:
-            part = cut_to_lines(read(-TAIL, TAIL), True)
+            part = cut_to_lines(read(-TAIL, TAIL), True, sessions=sessions)
     except LogProblem as error:
         problem = str(error)
     return site.render(
@@ -68,6 +76,7 @@ def show_log(site: Site, request: Request) -> Response:
         name=name,
         container=container,
         streams=streams,
+        sessions=sessions,
         words=words,
         problem=problem,
         part=part,
@@ -91,7 +100,7 @@ def send_bytes(site: Site, request: Request) -> Response:
             PIECE,
         )
     except LogProblem as error:
-        return Response(f"{error}\n", 404, headers=HEADERS, media_type="text/plain")
+        return json_answer({"error": str(error)}, 404)
     begin = chunk.offset if chunk.size < 0 else min(chunk.offset, chunk.size)
     headers = {
         **HEADERS,
@@ -110,6 +119,14 @@ def _streams(source: JobSource, task: str) -> Tuple[Tuple[str, str], ...]:
     containers = list(dict.fromkeys(container for container, _ in found))
     order = {"stdout": 0, "stderr": 1}
     return tuple(sorted(found, key=lambda each: (containers.index(each[0]), order.get(each[1], 2))))
+
+
+def _sessions(source: JobSource, task: str, name: str, container: str) -> Mapping[int, int]:
+    try:
+        found = source.sessions(task, name, container)
+    except (LogProblem, OSError, LookupError):
+        return {}  # the log's own problem is shown
+    return found if len(found) > 1 else {}
 
 
 def _offset(request: Request, name: str, is_signed: bool = False) -> int | None:

@@ -26,11 +26,11 @@ from tony_core.history.trends import (
     config_changes,
     find_trends,
 )
-from tony_core.portal.formats import show_number, show_span
+from tony_core.portal.formats import show_amount, show_number, show_span
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.pages.compare import read_config
 from tony_core.portal.query import BadQuery, read_moment
-from tony_core.portal.site import Problem, Site, json_answer
+from tony_core.portal.site import Problem, Site, check_query, json_answer
 
 SPANS = (("7d", "Last week"), ("30d", "Last month"), ("90d", "Last 90 days"), ("all", "All time"))
 DEFAULT = "90d"
@@ -106,6 +106,7 @@ def show_trends(site: Site, request: Request) -> Response:
 
 def trends_json(site: Site, request: Request) -> Mapping[str, Any]:
     """The same for programs."""
+    check_query(request, "pipeline", "tag", "since")
     asked = _asked(request)
     if not asked.name:
         raise Problem(400, "Odd address", "expected pipeline=NAME or tag=TAG")
@@ -128,7 +129,9 @@ def trends_json(site: Site, request: Request) -> Mapping[str, Any]:
 
 def show_value(figure: str, value: Optional[float]) -> str:
     """A figure's value for people."""
-    return show_span(value) if figure.endswith("_s") else show_number(value, 3)
+    if figure.endswith("_s"):
+        return show_span(value)
+    return show_amount(value, 3) if "_hours" in figure else show_number(value, 3)
 
 
 # ------------------------------------------------------------------ what is asked, what is found

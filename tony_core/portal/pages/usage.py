@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from tony_core.portal.index.rows import Usage
 from tony_core.portal.query import BadQuery, read_moment
-from tony_core.portal.site import Problem, Site, json_answer
+from tony_core.portal.site import Problem, Site, check_query, json_answer
 
 SPANS = (
     *(("24h", "Last day"), ("7d", "Last week"), ("30d", "Last month"), ("90d", "Last 90 days")),
@@ -38,6 +38,7 @@ def routes(site: Site) -> List[Route]:
     """``/users``, ``/queues`` and ``/api/usage``."""
 
     def api(request: Request) -> Response:
+        check_query(request, "by", "since")
         by = request.query_params.get("by", "user")
         found = _ask(site, request, by, _since(request))
         return json_answer({"by": by, "usage": [usage._asdict() for usage in found]})

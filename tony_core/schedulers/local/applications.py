@@ -249,9 +249,14 @@ def why_dead(folder: AppFolder, app: Application) -> Optional[str]:
 
 
 def _last_trace(folder: AppFolder, status: AppStatus) -> float:
-    """When its master last wrote a file, or one of its containers ended: equal at every look."""
-    paths = [folder.container(one).exit for one in folder.container_ids()]
-    for place in (folder.path, folder.master):
+    """When it last wrote a file: its master, or a container its log or end. Equal at every look.
+
+    History is such a file too, where it is kept in this home.
+    """
+    containers = [folder.container(one) for one in folder.container_ids()]
+    paths = [one.exit for one in containers]
+    places = [folder.path, folder.master, os.path.join(folder.home.history, folder.app_id)]
+    for place in (*places, *(one.logs for one in containers)):
         paths += [os.path.join(place, name) for name in home.list_names(place)]
     newest = status.started or status.submitted
     for path in paths:
