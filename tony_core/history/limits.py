@@ -1,7 +1,7 @@
 """How much of one job's history a reader takes.
 
-In a place that users share, a history holds what its owner likes, and what he likes costs whoever
-reads it. So bytes are counted before they are read, values before they are parsed, and tasks and
+In a place that users share, a history holds what its owner likes, and that costs its
+readers. So bytes are counted before they are read, values before they are parsed, and tasks and
 lines before they are looked at. What is left out is named as a problem of that job.
 """
 

@@ -2,8 +2,8 @@
 
 Of a job that has ended it is kept as long as the index has the same row of it, for some minutes.
 Of one that runs, or could not be read whole, for ten times what it took to make, so that many looks
-at a large job cost what one costs. What a running job's page or scheduler says is said to one
-viewer, so it is kept for that viewer alone.
+at a large job cost what one costs. What a running job's page or scheduler answers
+depends on the viewer, so it is kept for that viewer alone.
 """
 
 from __future__ import annotations
