@@ -57,7 +57,7 @@ def test_what_has_changed_since_the_summary_is_read(tmp_path: Path) -> None:
     made.changes(encode_changes({}, [], {"w:0": [2.0, {"loss": 0.5, "progress": 0.25, "step": 4}]}))
     until_written(made)
     found = read_job(str(tmp_path), APP)
-    assert found.job == {"state": "RUNNING", "phase": "settling",
+    assert found.job == {"app_id": APP, "state": "RUNNING", "phase": "settling",
                          "counts": {"running": 1, "failed": 1}}  # fmt: skip
     assert [one["state"] for one in found.tasks] == ["running", "failed"]
     assert found.tasks[1]["exit_code"] == 3

@@ -13,16 +13,9 @@ import pytest
 from tests.second_user import UID, needs_root
 from tony_core.files.local import user_name
 from tony_core.history import store
+from tony_core.history.expiry import expired, remove
 from tony_core.history.layout import segment_name, segment_number
-from tony_core.history.reader import (
-    NoHistory,
-    expired,
-    list_jobs,
-    read_config,
-    read_job,
-    remove,
-    segments,
-)
+from tony_core.history.reader import NoHistory, list_jobs, read_config, read_job, segments
 from tony_core.history.store import HistoryWriter, encode
 
 

@@ -34,7 +34,7 @@ def test_list_page_and_time_line_agree(tmp_path: Path, summary: str | None) -> N
     assert record.job["state"] == "SUCCEEDED"
     assert (record.job["submitted"], record.job["finished"]) == (BEGIN, BEGIN + 4.2)
     assert read_job(str(tmp_path), APP, events=False).job == record.job
-    assert any("summary.json" in problem for problem in record.problems) is (summary is not None)
+    assert any("summary.json" in problem for problem in record.problems)
     row = build_row("here", APP, "ann", record, changed=BEGIN + 900)
     assert (row.state, row.submitted, row.finished) == ("SUCCEEDED", BEGIN, BEGIN + 4.2)
     assert (row.figures["duration_s"], row.figures["running_s"]) == pytest.approx((4.2, 2.2))
