@@ -263,9 +263,7 @@ def _explain_missing(files: FileSystem, folder: str) -> List[str]:
     """That a history has no summary, where it is not just being made."""
     if files.exists(join(folder, SUMMARY)) or not _holds_history(files, folder):
         return []
-    return [
-        f"{SUMMARY}: is missing, so the job's tasks are not known, and its state only as far as its story has it"
-    ]
+    return [f"{SUMMARY}: is missing; what is known of the job is from its story"]
 
 
 def _holds_history(files: FileSystem, folder: str) -> bool:
