@@ -91,4 +91,6 @@ def test_every_verb_that_opens_a_scheduler_takes_them(verb: str) -> None:
                 found.extend(action.choices.values())
         known = parser._option_string_actions
         assert ("--keytab" in known) >= ("--scheduler" in known), parser.prog
-        assert ("--keytab" in known) == ("--principal" in known) == ("--proxy-user" in known)
+        assert ("--keytab" in known) == ("--principal" in known)
+        # The portal acts for whom it shows a page to.
+        assert ("--proxy-user" in known) == ("--keytab" in known and verb != "portal")

@@ -745,7 +745,8 @@ def test_the_checker_finds_what_is_wrong() -> None:
         "$.killed[0]: was_over is missing",
         "$.killed[0].app_id: 1 is no string",
         "$.killed[0].state: 'GONE' is none of them: [[\"$.killed[0].state: 'GONE' is not one of "
-        "['SUBMITTED', 'ACCEPTED', 'RUNNING', 'SUCCEEDED', 'FAILED', 'KILLED', 'TIMED_OUT']\"], "
+        "['SUBMITTED', 'ACCEPTED', 'RUNNING', 'SUCCEEDED', 'FAILED', 'KILLED', 'TIMED_OUT',"
+        " 'UNKNOWN']\"], "
         "[\"$.killed[0].state: 'GONE' is no null\"]]",
         "$: x is not documented",
     ]

@@ -48,6 +48,20 @@ PACKAGES = (
 # imports them).
 CLIENT_ONLY = (
     "bundle/client/",
+    # What is made of a history; nodes write it.
+    "history/compare.py",
+    "history/configuration.py",
+    "history/expiry.py",
+    "history/figures.py",
+    "history/job_phases.py",
+    "history/last_seen.py",
+    "history/lost_work.py",
+    "history/metric_points.py",
+    "history/retention.py",
+    "history/story_lines.py",
+    "history/task_bars.py",
+    "history/timeline.py",
+    "history/trends.py",
     # From job files to a Job; nodes get the finished Job.
     "job/build.py",
     "job/build_roles.py",
