@@ -106,7 +106,7 @@ def show_trends(site: Site, request: Request) -> Response:
 
 def trends_json(site: Site, request: Request) -> Mapping[str, Any]:
     """The same for programs."""
-    check_query(request, "pipeline", "tag", "since")
+    check_query(request, "pipeline", "tag", "since", "user")
     asked = _asked(request)
     if not asked.name:
         raise Problem(400, "Odd address", "expected pipeline=NAME or tag=TAG")
