@@ -384,5 +384,5 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     import sys
 
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    with pytest.raises(avro.MissingLibrary, match=r"pip install 'tony-py\[portal\]'"):
+    with pytest.raises(avro.MissingLibrary, match=r"pip install '\.\[portal\]'"):
         read(b"Obj\x01")
