@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -145,16 +145,30 @@ class FakeEndings:
         return f"{row.app_id} is ending"
 
 
-class _Login:
-    """Every request is of the portal's viewer."""
+class HasViewer(Protocol):
+    """Something with a viewer."""
 
-    def __init__(self, app: Any, portal: FakePortal) -> None:
+    @property
+    def viewer(self) -> Viewer:
+        """Who asks."""
+
+
+class Always(NamedTuple):
+    """The same viewer for every request."""
+
+    viewer: Viewer
+
+
+class LoggedIn:
+    """Every request is of the viewer that its holder has at that time."""
+
+    def __init__(self, app: Any, holder: HasViewer) -> None:
         self._app = app
-        self._portal = portal
+        self._holder = holder
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            scope.setdefault("state", {}).update(viewer=self._portal.viewer, csrf="the-token")
+            scope.setdefault("state", {}).update(viewer=self._holder.viewer, csrf="the-token")
         await self._app(scope, receive, send)
 
 
@@ -180,7 +194,7 @@ class FakePortal:
             lambda row, viewer: self.sources[row.location, row.app_id],
             endings=self.endings,
             tensorboards=tensorboards,
-            middleware=[Middleware(_Login, portal=self)],
+            middleware=[Middleware(LoggedIn, holder=self)],
             log=self.log.append,
         )
 

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.cluster.yarn.jobs import Tony, until
-from tests.portal.fakes import _Login
+from tests.portal.fakes import Always, LoggedIn
 from tests.portal.test_tensorboard import SERVER
 from tony_core.portal import tensorboard
 from tony_core.portal.assembly import assemble
@@ -49,7 +49,7 @@ def client(
     )
     portal = assemble(settings)
     try:
-        app: Any = _Login(portal.app, Viewer(getpass.getuser()))
+        app: Any = LoggedIn(portal.app, Always(Viewer(getpass.getuser())))
         with TestClient(app, follow_redirects=False) as made:
             yield made
     finally:

@@ -60,7 +60,7 @@ def test_jobs_chosen_in_the_list_are_compared(browser: Browser) -> None:
         assert browser.run(tab, "document.documentElement.scrollWidth") <= 360
         check_accessibility(browser, tab)
         browser.run(tab, "document.querySelector('.pick li:last-child a').click()")
-        browser.wait_for(tab, "location.search.includes('by=seconds')")
+        browser.wait_for(tab, "location.search.includes('by=time')")
         browser.wait_for(tab, f"{ACROSS} === '10 s to 40 s'")
 
 
