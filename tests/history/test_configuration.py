@@ -35,7 +35,7 @@ def test_each_value_names_its_source(tmp_path: Path) -> None:
     keep(tmp_path, job_to_xml(made))
     entries = {entry.key: entry for entry in read_config_entries(str(tmp_path), "app_1")}
     site = f"{tmp_path}/tony-site.xml:2"
-    assert entries["tony.yarn.queue"] == ("tony.yarn.queue", "ml", site, True)
+    assert entries["tony.yarn.queue"] == ("tony.yarn.queue", "ml", site)
     assert entries["tony.worker.instances"][1:3] == ("2", "tony.xml:2")
     assert entries["my.own"][1:3] == ("x", "tony.xml:3")
     assert entries["tony.worker.memory"][1:3] == ("1g", "--conf")

@@ -8,11 +8,13 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
+from tony_core.history.configuration import ConfigEntry
 from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
 from tony_core.portal.app import create_app
+from tony_core.portal.index.queries import BadQuery
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
-from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
+from tony_core.portal.job_source import LogChunk, LogProblem
 from tony_core.portal.settings import HistoryLocation, Settings
 from tony_core.portal.site import TensorBoardOpener
 from tony_core.portal.viewer import Viewer, may_view
@@ -33,9 +35,9 @@ class FakeIndex:
     def page(self, query: Query, viewer: Viewer) -> JobPage:
         self.asked.append(query)
         if query.after not in ("", "10"):
-            raise ValueError("after: the cursor is of another list")
+            raise BadQuery("after: the cursor is of another list")
         if query.sort.lstrip("-") not in ("submitted", "name"):
-            raise ValueError(f"sort: unknown column {query.sort!r}")
+            raise BadQuery(f"sort: unknown column {query.sort!r}")
         rows = [row for row in self.held if self._shows(row, query, viewer)]
         begin = int(query.after or 0)
         shown = tuple(rows[begin : begin + query.limit])
@@ -74,7 +76,7 @@ class FakeIndex:
 
     def usage(self, by: str, viewer: Viewer, since: float = 0.0) -> Sequence[Usage]:
         if by not in ("user", "queue", "pipeline"):
-            raise ValueError(f"by: unknown {by!r}")
+            raise BadQuery(f"by: unknown {by!r}")
         return self.sums
 
     def facets(self, viewer: Viewer) -> Mapping[str, Mapping[str, int]]:

@@ -12,7 +12,7 @@ from tony_core.client.errors import ClientError, UsageError
 from tony_core.client.exit_codes import ExitCode
 from tony_core.files.location import is_remote, join, local_path, masked
 from tony_core.files.registry import filesystem
-from tony_core.history.configuration import parse_config
+from tony_core.history.configuration import ConfigEntry, parse_config
 from tony_core.history.reader import JobHistory
 from tony_core.jsontext import write_value
 from tony_core.view import JobView
@@ -97,7 +97,7 @@ def document(record: JobHistory, view: JobView, config: Optional[bytes]) -> Dict
         "job": view.to_json(),
         "events": [dict(event) for event in record.events],
         "metrics": dict(record.metrics),
-        "config": [{"key": entry[0], "value": entry[1], "source": entry[2]} for entry in entries],
+        "config": [entry._asdict() for entry in entries],
         "problems": [*record.problems, *problems],
     }
 
@@ -109,12 +109,12 @@ def encode_document(record: JobHistory, view: JobView, config: Optional[bytes]) 
 
 def read_entries(
     config: Optional[bytes],
-) -> Tuple[Tuple[Tuple[str, str, str], ...], Tuple[str, ...]]:
-    """The configuration's keys, values and sources, and why there are none."""
+) -> Tuple[Tuple[ConfigEntry, ...], Tuple[str, ...]]:
+    """The configuration, and why there is none."""
     if config is None:
         return (), ()
     try:
-        return tuple((e.key, e.value, e.source) for e in parse_config(config)), ()
+        return parse_config(config), ()
     except ValueError as error:
         return (), (str(error),)
 

@@ -18,7 +18,6 @@ class ConfigEntry(NamedTuple):
     key: str
     value: str
     source: str = ""  # "/path/tony.xml:12", "--conf", "program"...; empty: not known
-    final: bool = False
 
 
 def parse_config(data: bytes, name: str = CONFIG) -> Tuple[ConfigEntry, ...]:
@@ -30,7 +29,7 @@ def parse_config(data: bytes, name: str = CONFIG) -> Tuple[ConfigEntry, ...]:
     wrong = errors(problems)
     if wrong:
         raise ValueError(str(wrong[0]))
-    return tuple(ConfigEntry(e.key, e.text, masked(e.origin), e.final) for e in found)
+    return tuple(ConfigEntry(e.key, e.text, masked(e.origin)) for e in found)
 
 
 def read_config_entries(root: str, app_id: str) -> Tuple[ConfigEntry, ...]:

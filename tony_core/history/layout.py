@@ -22,6 +22,8 @@ KINDS = (EVENTS, POINTS, LIVE)
 #: The next master's event numbers begin this far on: readers may have had events from the master
 #: before it that never reached history.
 ATTEMPT_GAP = 1000
+#: The states in which a job is over.
+ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
 _NUMBERED = re.compile(r"^(events|metrics|live)-(\d{4,9})\.jsonl$", re.ASCII)
 
 

@@ -54,7 +54,6 @@ from tony_core.jsontext import is_number, read_lines, read_object
 
 _CUT = ", and no more is read here"
 TRIES = 5  # to read a summary and what has changed since, while both are replaced
-ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
 
 
 class NoHistory(LookupError):

@@ -31,6 +31,8 @@ from bisect import bisect_left, bisect_right
 from statistics import median
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from tony_core.history.layout import ENDED
+
 BEFORE, AFTER = 5, 3
 CHANCE = 0.01
 SCALES = 2.0
@@ -45,7 +47,6 @@ _OUTLIER = 5.0  # times the usual step from a run to the next one
 #: Of 1.4826 times the median absolute deviation comes the standard deviation of normal noise.
 _SCALE = 1.4826
 SUCCEEDED = "SUCCEEDED"
-ENDED = (SUCCEEDED, "FAILED", "KILLED", "TIMED_OUT")
 #: Figures that are followed, in this order, and whether those of failed runs count.
 MEASURES: Mapping[str, bool] = {
     "duration_s": False,

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from tony_core.portal import api
+from tony_core.portal.access.refusal import wants_json
 from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.pages import compare, end, job, jobs, logs, tensorboard, trends, usage
 from tony_core.portal.settings import Settings
@@ -27,7 +28,6 @@ from tony_core.portal.site import (
     Tab,
     TensorBoardOpener,
     json_answer,
-    wants_json,
 )
 
 TABS = (

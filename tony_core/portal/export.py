@@ -11,11 +11,12 @@ import hashlib
 import json
 import re
 import time
-from typing import Optional, Sequence, Tuple
+from typing import Optional, Sequence
 
 from markupsafe import Markup
 
 from tony_core.charts import draw_charts
+from tony_core.history.configuration import ConfigEntry
 from tony_core.history.figures import job_figures
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import timeline
@@ -35,11 +36,11 @@ _END_OF_ELEMENT = re.compile(r"</(?=style|script)", re.IGNORECASE)
 def export_page(
     record: JobHistory,
     view: JobView,
-    config: Sequence[Tuple[str, str, str]] = (),
+    config: Sequence[ConfigEntry] = (),
     problems: Sequence[str] = (),
     now: Optional[float] = None,
 ) -> str:
-    """The page; ``config``: keys, values and sources; ``problems``: why there is none."""
+    """The page; ``problems``: why there is none."""
     style, script = _inlined(STYLE), _inlined(SCRIPT)
     line = timeline(record)
     drawing = draw(line, MOST_BARS)

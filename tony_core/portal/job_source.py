@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Any, List, Mapping, NamedTuple, Optional, Protocol, Tuple
 
+from tony_core.history.configuration import ConfigEntry
 from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
 from tony_core.portal.index.rows import JobRow
 from tony_core.view import JobView
-
-
-class ConfigEntry(NamedTuple):
-    """A key of the job's configuration, masked."""
-
-    key: str
-    value: str
-    source: str = ""  # "default", "tony.xml", "--conf", ...; empty: not known
 
 
 class LogChunk(NamedTuple):

@@ -37,6 +37,7 @@ from typing import (
 
 from tony_core.client.page_reader import PollInterval
 from tony_core.durations import describe_duration
+from tony_core.history.layout import ENDED
 from tony_core.portal.index.rows import JobRow, Query
 from tony_core.portal.schedulers import SchedulerPool
 from tony_core.portal.task_logs import owned_status
@@ -188,7 +189,7 @@ class LiveJobs:
         """The rows of the index with what the schedulers know better."""
         out = []
         for row in rows:
-            if has_ended(row.state):
+            if row.state in ENDED:
                 out.append(row)
                 continue
             job = self.job(row.app_id, row.owner)
@@ -340,14 +341,6 @@ def _words(row: JobRow) -> FrozenSet[str]:
 def _split(text: str) -> List[str]:
     """Words as full-text search cuts them: of letters and digits."""
     return "".join(char if char.isalnum() else " " for char in text.casefold()).split()
-
-
-def has_ended(state: str) -> bool:
-    """Whether a row's state is an end."""
-    try:
-        return AppState(state).ended
-    except ValueError:
-        return False
 
 
 def _describe(name: str, listing: _Listing, now: float) -> str:

@@ -20,7 +20,6 @@ LARGEST = 6 << 20  # of one entry
 LONGEST_S = 30.0  # of a job that runs, or was not read whole
 LONGEST_ENDED_S = 600.0
 TIMES = 10.0
-ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
 
 _T = TypeVar("_T")
 _Key = Tuple[str, str, str, str]
@@ -58,8 +57,7 @@ class PageCache:
 
         ``viewer``: in whose name it is read. ``is_whole``: whether all of it could be.
         """
-        has_ended = row.state in ENDED and bool(row.finished)
-        key = (row.location, row.app_id, kind, "" if has_ended else viewer)
+        key = (row.location, row.app_id, kind, "" if row.has_ended else viewer)
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None and self._holds(entry, row):
@@ -68,7 +66,7 @@ class PageCache:
         began = self._clock()
         value = make()
         cost = self._clock() - began
-        lasts = has_ended and is_whole(value)
+        lasts = row.has_ended and is_whole(value)
         until = self._clock() + (LONGEST_ENDED_S if lasts else min(LONGEST_S, TIMES * cost))
         size = size_of(value)
         if size <= LARGEST:
@@ -78,7 +76,7 @@ class PageCache:
     def _holds(self, entry: _Entry, row: JobRow) -> bool:
         if self._clock() >= entry.until:
             return False
-        if row.state in ENDED and row.finished:
+        if row.has_ended:
             return entry.row == row
         return entry.row.owner == row.owner
 

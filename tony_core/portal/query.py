@@ -9,6 +9,7 @@ import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import urlencode
 
+from tony_core.portal.index.queries import BadQuery
 from tony_core.portal.index.rows import Query
 
 STATES = ("ACCEPTED", "RUNNING", "SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
@@ -17,10 +18,6 @@ _ONCE = ("q", "user", "queue", "framework", "tag", "pipeline", "location", "afte
 _AGE = re.compile(r"(\d{1,4})([hdw])")
 _UNITS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _LONGEST = 500  # characters of one value
-
-
-class BadQuery(ValueError):
-    """A parameter of the URL means nothing; the message names it and what is expected."""
 
 
 def read_query(items: Iterable[Tuple[str, str]], now: Optional[float] = None) -> Query:

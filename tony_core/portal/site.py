@@ -28,19 +28,20 @@ import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from tony_core.history.layout import ENDED
 from tony_core.jsontext import write_value
 from tony_core.portal import formats
+from tony_core.portal.index.queries import BadQuery
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import JobSource
 from tony_core.portal.page_cache import PageCache
-from tony_core.portal.query import BadQuery, check_parameters, write_query
+from tony_core.portal.query import check_parameters, write_query
 from tony_core.portal.settings import Settings
 from tony_core.portal.tensorboard import Instance
 from tony_core.portal.viewer import Viewer
 from tony_core.static import SCRIPT, STYLE, read_asset
 from tony_core.version import __version__
 
-ENDED = ("SUCCEEDED", "FAILED", "KILLED", "TIMED_OUT")
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -308,12 +309,6 @@ def json_answer(data: Any, status: int = 200) -> Response:
 def json_bytes(data: bytes, status: int = 200) -> Response:
     """JSON that is encoded already."""
     return Response(data, status, headers=HEADERS, media_type="application/json")
-
-
-def wants_json(request: Request) -> bool:
-    """Whether a program asks, and not a person."""
-    path = request.url.path
-    return "/api/" in path or ("/jobs/" in path and "/logs/" in path)
 
 
 def safe_links(links: Mapping[str, str], without: FrozenSet[str] = frozenset()) -> Dict[str, str]:

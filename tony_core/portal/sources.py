@@ -27,14 +27,14 @@ from tony_core.client.errors import PageError
 from tony_core.client.merge import from_page, lasting_links
 from tony_core.client.page import JobPage
 from tony_core.hadoop.web import WebAccess
-from tony_core.history.configuration import parse_config
-from tony_core.history.layout import event_number
+from tony_core.history.configuration import ConfigEntry, parse_config
+from tony_core.history.layout import ENDED, event_number
 from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
 from tony_core.portal.index.ends import end_of, ended_record
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.job_source import ConfigEntry, LogChunk, LogProblem
-from tony_core.portal.live_jobs import LIVE, LiveJob, LiveJobs, has_ended
+from tony_core.portal.job_source import LogChunk, LogProblem
+from tony_core.portal.live_jobs import LIVE, LiveJob, LiveJobs
 from tony_core.portal.live_page import FIRST_S, MOST_BYTES, LivePage, LivePages
 from tony_core.portal.schedulers import SchedulerPool
 from tony_core.portal.task_logs import TaskLogs
@@ -81,7 +81,7 @@ class Sources:
 
         One whose history has its end has ended: a list of running jobs may be some seconds old.
         """
-        job = None if has_ended(row.state) else self.live.job(row.app_id, row.owner)
+        job = None if row.state in ENDED else self.live.job(row.app_id, row.owner)
         return PortalJob(self, row, viewer, job)
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class PortalJob:
         data = self._sources.config(self.row)
         if data is None:
             return ()
-        return tuple(ConfigEntry(e.key, e.value, e.source) for e in parse_config(data))
+        return parse_config(data)
 
     def links(self) -> Mapping[str, str]:
         """Links by name; http and https only, for the job's author writes them."""

@@ -26,10 +26,11 @@ from tests.portal.jvm.files import (
     number,
     text,
 )
+from tony_core.history.configuration import ConfigEntry
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import timeline
 from tony_core.portal.jvm import avro, reading
-from tony_core.portal.jvm.config import Entry, JvmConfig, read_jvm_config, to_xml, with_roles
+from tony_core.portal.jvm.config import JvmConfig, read_jvm_config, to_xml, with_roles
 from tony_core.portal.jvm.reading import read_jhist
 from tony_core.portal.jvm.schema import EVENT_SCHEMA
 from tony_core.view import read_job
@@ -365,7 +366,7 @@ def test_a_damaged_configuration_is_named(data: bytes) -> None:
 
 def test_what_roles_asked_for_is_added_where_it_is_missing() -> None:
     config = JvmConfig(
-        (Entry("tony.worker.memory", "1.5gb", "--conf"), Entry("tony.ps.memory", "1g"))
+        (ConfigEntry("tony.worker.memory", "1.5gb", "--conf"), ConfigEntry("tony.ps.memory", "1g"))
     )
     roles = {"worker": {"instances": 2, "memory_mb": 1536, "vcores": 1, "gpus": 1}, "odd": 3}
     assert with_roles(config, roles).entries == (
@@ -376,7 +377,7 @@ def test_what_roles_asked_for_is_added_where_it_is_missing() -> None:
 
 
 def test_markup_in_a_configuration_is_text() -> None:
-    entries = (Entry("a<b>&", "</value><x>\r\n\"']]>", "<&>"),)
+    entries = (ConfigEntry("a<b>&", "</value><x>\r\n\"']]>", "<&>"),)
     assert read_jvm_config(to_xml(entries), "x").entries == entries
 
 

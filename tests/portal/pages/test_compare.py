@@ -13,8 +13,8 @@ from tests.history.test_compare import trained
 from tests.history.test_trends import series
 from tests.portal.fakes import NASTY, FakePortal, FakeSource, a_row, a_source
 from tests.portal.test_app import JOB, Page
+from tony_core.history.configuration import ConfigEntry
 from tony_core.portal.index.rows import JobRow, Usage
-from tony_core.portal.job_source import ConfigEntry
 from tony_core.portal.viewer import Viewer
 
 TWO = "job=application_1_0001&job=application_1_0002"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from tests.portal.fakes import NASTY, FakePortal, a_row, a_source
+from tony_core.history.configuration import ConfigEntry
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.job_source import ConfigEntry
 from tony_core.portal.tensorboard import KEY, Instance, InstanceState
 from tony_core.portal.viewer import Viewer
 

@@ -31,7 +31,9 @@ class Answered(Exception):
 
 def wants_json(request: Request) -> bool:
     """Whether a program asks, and not a person."""
-    return "/api/" in request.url.path or "application/json" in request.headers.get("accept", "")
+    path = request.url.path
+    is_api = "/api/" in path or ("/jobs/" in path and "/logs/" in path)
+    return is_api or "application/json" in request.headers.get("accept", "")
 
 
 def write_refusal(request: Request, refused: Refused) -> Response:

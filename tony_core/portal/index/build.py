@@ -10,7 +10,7 @@ import re
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from tony_core.history.figures import job_figures, pipeline_of
-from tony_core.history.reader import ENDED, JobHistory
+from tony_core.history.reader import JobHistory
 from tony_core.jsontext import is_number
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.viewer import readers
@@ -62,11 +62,6 @@ def problem_row(location: str, app_id: str, owner: str, problem: str, changed: f
         readers=tuple(sorted(readers(owner, ""))) if owner else (),
         problem=_text(problem, _ERROR),
     )
-
-
-def has_ended(row: JobRow) -> bool:
-    """Whether the job says that it is over."""
-    return row.state in ENDED and row.finished is not None
 
 
 def words_of(row: JobRow) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Optional, Protocol
 
 from tony_core.client.merge import with_end
-from tony_core.history.reader import ENDED, JobHistory
+from tony_core.history.layout import ENDED
+from tony_core.history.reader import JobHistory
 from tony_core.portal.index.rows import JobRow
 from tony_core.schedulers.port import AppState, AppStatus
 

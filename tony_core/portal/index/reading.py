@@ -17,7 +17,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional
 from tony_core.files.location import is_remote
 from tony_core.history.limits import GLANCE
 from tony_core.history.reader import NoHistory
-from tony_core.portal.index.build import build_row, has_ended, problem_row, words_of
+from tony_core.portal.index.build import build_row, problem_row, words_of
 from tony_core.portal.index.ends import ended_record
 from tony_core.portal.index.entries import AGAIN, Entry
 from tony_core.portal.index.rows import JobRow
@@ -101,7 +101,7 @@ def _read(location: str, folder: JobFolder, found: Outcome, request: Request) ->
             return found._replace(is_large=True)
         record = ended_record(record, request.end)
         row = build_row(location, found.app_id, folder.owner, record, found.made.changed)
-        if is_brief and has_ended(row):
+        if is_brief and row.has_ended:
             is_brief = False
             continue
         return _with_row(found, row)._replace(is_brief=is_brief)

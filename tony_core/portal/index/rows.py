@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional, Tuple
 
+from tony_core.history.layout import ENDED
+
 
 class JobRow(NamedTuple):
     """One job of one location."""
@@ -26,6 +28,11 @@ class JobRow(NamedTuple):
     figures: Mapping[str, float] = {}  # tony_core.history.figures
     readers: Tuple[str, ...] = ()  # tony_core.portal.viewer.readers
     problem: str = ""  # why its files could not be read
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job says that it is over, and when."""
+        return self.state in ENDED and self.finished is not None
 
 
 class Query(NamedTuple):

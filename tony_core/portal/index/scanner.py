@@ -25,7 +25,6 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, 
 
 from tony_core.files.local import user_name
 from tony_core.files.location import is_remote, masked
-from tony_core.portal.index.build import has_ended
 from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.index.ends import Ends, NoEnds
 from tony_core.portal.index.entries import Entry
@@ -387,7 +386,7 @@ class LocationScan:
         job.changed = max(outcome.made.changed, job.changed)
         if entry is not None:
             ended_before = job.has_ended
-            job.digest, job.has_ended = entry.fingerprint.digest, has_ended(entry.row)
+            job.digest, job.has_ended = entry.fingerprint.digest, entry.row.has_ended
             job.tries = job.tries + 1 if entry.row.problem else 0
             job.owner, job.is_brief = entry.row.owner, outcome.is_brief
             if outcome.is_brief:

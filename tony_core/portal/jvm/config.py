@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Tuple
 from xml.sax.saxutils import escape
 
 from tony_core.files.location import masked
+from tony_core.history.configuration import ConfigEntry
 from tony_core.job.mask import mask_text, mask_value
 from tony_core.job.units import parse_memory_mb
 from tony_core.job.xmlfile import read_xml
@@ -21,18 +22,10 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _DEFAULTS = {"memory_mb": 2048, "vcores": 1, "gpus": 0}  # as that TonY has them
 
 
-class Entry(NamedTuple):
-    """One property, its value masked."""
-
-    key: str
-    value: str
-    source: str = ""  # where its writer had the value from; empty: not known
-
-
 class JvmConfig(NamedTuple):
     """The properties of a job, and why there are none."""
 
-    entries: Tuple[Entry, ...] = ()
+    entries: Tuple[ConfigEntry, ...] = ()
     problems: Tuple[str, ...] = ()
 
     def get(self, key: str) -> str:
@@ -67,7 +60,8 @@ def read_jvm_config(data: bytes, name: str) -> JvmConfig:
     """The configuration out of a file of Hadoop's form. Never raises."""
     found, problems = read_xml(data, name)
     entries = tuple(
-        Entry(entry.key, mask_value(entry.key, entry.text), masked(entry.origin)) for entry in found
+        ConfigEntry(entry.key, mask_value(entry.key, entry.text), masked(entry.origin))
+        for entry in found
     )
     # What Hadoop writes and a job file may not have is no loss here.
     named = () if entries else tuple(mask_text(str(problem)) for problem in problems)
@@ -81,7 +75,7 @@ def with_roles(config: JvmConfig, roles: Mapping[str, Any]) -> JvmConfig:
     can read ends its analysis.
     """
     known = {entry.key for entry in config.entries}
-    added: List[Entry] = []
+    added: List[ConfigEntry] = []
     memory: Dict[str, str] = {}
     for role, asked in roles.items():
         for kind in ("instances", "memory_mb", "vcores", "gpus"):
@@ -93,12 +87,12 @@ def with_roles(config: JvmConfig, roles: Mapping[str, Any]) -> JvmConfig:
                 key, text = f"tony.{role}.memory", f"{value}m"
                 memory[key] = text
             if key not in known:
-                added.append(Entry(key, text))
+                added.append(ConfigEntry(key, text))
     entries = [entry._replace(value=memory.get(entry.key, entry.value)) for entry in config.entries]
     return config._replace(entries=(*entries, *added))
 
 
-def to_xml(entries: Iterable[Entry]) -> bytes:
+def to_xml(entries: Iterable[ConfigEntry]) -> bytes:
     """A configuration in Hadoop's form."""
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<configuration>"]
     for entry in entries:

@@ -22,8 +22,8 @@ from tony_core.files.location import (
 )
 from tony_core.files.registry import filesystem
 from tony_core.history.access import file_mode, prepare
-from tony_core.history.layout import CONFIG, SUMMARY, segment_name
-from tony_core.history.reader import ENDED, JobHistory
+from tony_core.history.layout import CONFIG, ENDED, SUMMARY, segment_name
+from tony_core.history.reader import JobHistory
 from tony_core.portal.job_folders import JobFolder, open_local, open_remote
 from tony_core.portal.jvm.location import FINISHED, INTERMEDIATE, JvmFolder, JvmLocation
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from tony_core.history.reader import ENDED, JobHistory
+from tony_core.history.layout import ENDED
+from tony_core.history.reader import JobHistory
 from tony_core.jsontext import is_number
 from tony_core.portal.jvm.avro import encode
 from tony_core.portal.jvm.config import CONFIG_NAMES, JvmConfig, read_jvm_config, with_roles

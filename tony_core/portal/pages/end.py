@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tony_core.history.layout import ENDED
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.site import ENDED, Endings, Problem, Site
+from tony_core.portal.site import Endings, Problem, Site
 
 
 def routes(site: Site) -> List[Route]:

@@ -13,15 +13,16 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from tony_core.charts import MEASURED, draw_charts, tasks_to_draw
-from tony_core.history.layout import event_number
+from tony_core.history.configuration import ConfigEntry
+from tony_core.history.layout import ENDED, event_number
 from tony_core.history.lost_work import tasks_to_measure
 from tony_core.history.metric_file import Latest
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import Timeline, timeline
 from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.job_source import ConfigEntry, JobSource
-from tony_core.portal.site import ENDED, Problem, Site, safe_links
+from tony_core.portal.job_source import JobSource
+from tony_core.portal.site import Problem, Site, safe_links
 from tony_core.portal.tensorboard import KEY as LOG_DIR_KEY
 from tony_core.view import JobView, TaskView
 

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from tony_core.portal.index.queries import BadQuery
 from tony_core.portal.index.rows import JobPage, JobRow, Query
 from tony_core.portal.query import STATES, read_query
 from tony_core.portal.site import Problem, Site, check_query, json_answer
@@ -80,5 +81,5 @@ def _ask(site: Site, request: Request) -> Tuple[Query, JobPage]:
     try:
         query = read_query(request.query_params.multi_items())
         return query, site.index.page(query, site.viewer(request))
-    except ValueError as error:  # BadQuery, of this module's or of the index's
+    except BadQuery as error:
         raise Problem(400, "This address asks for something odd", str(error)) from error

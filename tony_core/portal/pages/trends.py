@@ -27,9 +27,10 @@ from tony_core.history.trends import (
     find_trends,
 )
 from tony_core.portal.formats import show_amount, show_number, show_span
+from tony_core.portal.index.queries import BadQuery
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.pages.compare import read_config
-from tony_core.portal.query import BadQuery, read_moment
+from tony_core.portal.query import read_moment
 from tony_core.portal.site import Problem, Site, check_query, json_answer
 
 SPANS = (("7d", "Last week"), ("30d", "Last month"), ("90d", "Last 90 days"), ("all", "All time"))

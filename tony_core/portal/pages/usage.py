@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tony_core.portal.index.queries import BadQuery
 from tony_core.portal.index.rows import Usage
-from tony_core.portal.query import BadQuery, read_moment
+from tony_core.portal.query import read_moment
 from tony_core.portal.site import Problem, Site, check_query, json_answer
 
 SPANS = (
