@@ -13,12 +13,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from tony_core.portal import api
+from tony_core.portal.access.gate import HEADERS
 from tony_core.portal.access.refusal import wants_json
 from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.pages import compare, end, job, jobs, logs, tensorboard, trends, usage
 from tony_core.portal.settings import Settings
 from tony_core.portal.site import (
-    HEADERS,
     Endings,
     JobIndex,
     Problem,

@@ -31,6 +31,7 @@ from starlette.responses import HTMLResponse, Response
 from tony_core.history.layout import ENDED
 from tony_core.jsontext import write_value
 from tony_core.portal import formats
+from tony_core.portal.access.gate import HEADERS
 from tony_core.portal.index.queries import BadQuery
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import JobSource
@@ -41,16 +42,6 @@ from tony_core.portal.tensorboard import Instance
 from tony_core.portal.viewer import Viewer
 from tony_core.static import SCRIPT, STYLE, read_asset
 from tony_core.version import __version__
-
-HEADERS = {
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self';"
-        " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
-}
 
 
 class Problem(Exception):

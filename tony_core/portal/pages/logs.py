@@ -8,9 +8,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from tony_core.portal.access.gate import HEADERS
 from tony_core.portal.job_source import JobSource, LogChunk, LogProblem
 from tony_core.portal.log_search import EMPTY, cut_to_lines, read_part, search_log
-from tony_core.portal.site import HEADERS, Problem, Site, json_answer
+from tony_core.portal.site import Problem, Site, json_answer
 
 TAIL = 128 * 1024  # bytes that a person gets first
 PART = 256 * 1024

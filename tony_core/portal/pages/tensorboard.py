@@ -9,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from tony_core.portal.access.gate import HEADERS
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.site import HEADERS, Problem, Site, TensorBoardOpener, json_answer
+from tony_core.portal.site import Problem, Site, TensorBoardOpener, json_answer
 
 EVERY_S = 2  # between two looks of a page that waits
 
