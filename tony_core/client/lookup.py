@@ -395,22 +395,27 @@ def list_history(
     """The summary of every job in a history, the newest first.
 
     In a place that only a portal may list, of the caller's own that the scheduler still knows;
-    some may have been written to the scheduler's place instead. ``tell`` gets that in words.
+    some may have been written to the scheduler's place instead. ``tell`` gets that in words;
+    where there are none, it is an error.
     """
     try:
         yield from list_jobs(root, is_shared(scheduler, root))
     except PermissionError as error:
-        if scheduler is None:
+        own = [] if scheduler is None else list(_own_jobs(root, scheduler))
+        if scheduler is None or not own:
             raise NotFound(f"{explain_unlisted(root)}: {error.strerror or error}") from None
         tell(f"{explain_unlisted(root)}; shown are yours that {scheduler.name} knows")
-        own = only_own(scheduler, scheduler.list())
-        for status in sorted(own, key=lambda status: status.submitted, reverse=True):
-            for place in (root, scheduler.history_root(None)):
-                by_owner = is_shared(scheduler, place)
-                record = read_job_history(place, status.app_id, False, by_owner)
-                if record is not None:
-                    yield {"submitted": status.submitted, **record.job, "app_id": status.app_id}
-                    break
+        yield from own
+
+
+def _own_jobs(root: str, scheduler: Scheduler) -> Iterator[Mapping[str, Any]]:
+    """The summary of every job of the caller's own that the scheduler knows, the newest first."""
+    for status in sorted(only_own(scheduler, scheduler.list()), key=lambda each: -each.submitted):
+        for place in (root, scheduler.history_root(None)):
+            record = read_job_history(place, status.app_id, False, is_shared(scheduler, place))
+            if record is not None:
+                yield {"submitted": status.submitted, **record.job, "app_id": status.app_id}
+                break
 
 
 def explain_unlisted(root: str) -> str:

@@ -176,7 +176,9 @@ def test_a_running_job_goes_on_and_ends_without_reloading(
     tab = browser.open(url + JOB)
     browser.shows(tab, "worker:0 running", "RUNNING")
     browser.run(tab, "window.same = true")
-    browser.run(tab, "document.querySelectorAll('.chart svg')[0].focus()")
+    browser.wait_for(tab, "document.querySelector('.chart svg[tabindex]') !== null")
+    browser.run(tab, "document.querySelector('.chart svg').focus()")
+    assert browser.run(tab, "document.activeElement.nodeName") == "svg"
     events = (*source.held.events, an_event(3, f"worker:1 {NASTY}", "error"))
     source.held = source.held._replace(events=events)
     browser.wait_for(tab, "document.querySelector('.story .error') !== null")
