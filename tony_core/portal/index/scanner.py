@@ -53,6 +53,7 @@ _IN_TURN = 50  # settled jobs that a step looks at
 _IN_TURN_REMOTE = 2
 _LIST_AGAIN_S = 2.0  # after a change: the times of folders are as coarse as that in places
 _LIST_ALL_S = 600.0
+_LIST_SHARE = 4.0  # a root that changes all the time is listed for a fifth of the time, at most
 _TRIES = 5  # to read a job's damaged files, before they are settled as well
 _RETRY_S, _LONGEST_RETRY_S = 2.0, 60.0  # of a location
 
@@ -93,7 +94,7 @@ class Listing:
         # Once more after a change, since the next one may leave the root's time as it is.
         self._again_at = now + _LIST_AGAIN_S if version != self._version else float("inf")
         self._version = version
-        self._earliest = now + cost * _SHARE
+        self._earliest = now + cost * (1 + _LIST_SHARE)
         self._all_at = now + max(_LIST_ALL_S, cost * _SHARE)
 
 
