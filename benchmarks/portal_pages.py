@@ -1,12 +1,13 @@
 """Every page and API of the portal over HTTP, with first looks counted.
 
     python benchmarks/portal_pages.py --histories FOLDER [FOLDER...] [--index FOLDER] [--runs 30]
+        [--hdfs hdfs:///FOLDER]
 
 Runs ``tony portal`` over generated histories (benchmarks/generated_history.py). A *first look* is
 the first request for a URL of a job not looked at before: each kind of page is asked of jobs
 of its own, of 50 small ones and of two with many tasks (in turn, where there are few). Then the
 same URLs are asked again. The time is the client's, on this machine. The index is made first,
-unless ``--index`` has it.
+unless ``--index`` has it. With ``--hdfs`` the portal reads the copy of the one FOLDER there.
 """
 
 from __future__ import annotations
@@ -68,17 +69,19 @@ def main() -> None:
     )
     parser.add_argument("--histories", type=Path, nargs="+", required=True)
     parser.add_argument("--index", type=Path)
+    parser.add_argument("--hdfs", default="")
     parser.add_argument("--runs", type=int, default=30)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        measure_pages(args.histories, args.index or Path(folder) / "index", args.runs)
+        index = args.index or Path(folder) / "index"
+        measure_pages(args.histories, index, args.runs, args.hdfs)
 
 
-def measure_pages(histories: Sequence[Path], index: Path, runs: int) -> None:
-    """Start a portal over the histories and measure it."""
+def measure_pages(histories: Sequence[Path], index: Path, runs: int, hdfs: str = "") -> None:
+    """Start a portal over the histories, or their copy on HDFS, and measure it."""
     small, large = choose_jobs(histories)
     with tempfile.TemporaryDirectory() as folder:
-        process = start(histories, index, Path(folder))
+        process = start([hdfs] if hdfs else [str(root) for root in histories], index, Path(folder))
         try:
             printed = Path(folder) / "log"
             url = until(
@@ -148,7 +151,7 @@ def choose_jobs(histories: Sequence[Path]) -> tuple[Iterator[str], Iterator[str]
     return turns(small), turns(large or small)
 
 
-def start(histories: Sequence[Path], index: Path, home: Path) -> subprocess.Popen[bytes]:
+def start(histories: Sequence[str], index: Path, home: Path) -> subprocess.Popen[bytes]:
     """A portal of this checkout."""
     named = [
         f"--history={'generated' if not n else f'more{n}'}={r}" for n, r in enumerate(histories)
