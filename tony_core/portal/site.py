@@ -21,6 +21,7 @@ from typing import (
     Protocol,
     Sequence,
     Tuple,
+    TypeVar,
 )
 from urllib.parse import quote, urlencode
 
@@ -40,8 +41,11 @@ from tony_core.portal.query import check_parameters, write_query
 from tony_core.portal.settings import Settings
 from tony_core.portal.tensorboard import Instance
 from tony_core.portal.viewer import Viewer
+from tony_core.portal.viewer_places import ViewerPlaces
 from tony_core.static import SCRIPT, STYLE, read_asset
 from tony_core.version import __version__
+
+T = TypeVar("T")
 
 
 class Problem(Exception):
@@ -97,10 +101,13 @@ class SourceOpener(Protocol):
 class Endings(Protocol):
     """Ends jobs, as the viewer."""
 
-    def may_end(self, viewer: Viewer, row: JobRow) -> bool:
-        """Whether there is a button."""
+    def may_end(self, viewer: Viewer, row: JobRow, find_modify_acl: Callable[[], str]) -> bool:
+        """Whether there is a button.
 
-    def end_job(self, viewer: Viewer, row: JobRow) -> str:
+        ``find_modify_acl`` reads the users and groups that the job lets change it.
+        """
+
+    def end_job(self, viewer: Viewer, row: JobRow, find_modify_acl: Callable[[], str]) -> str:
         """End it; what happened, as a sentence. Raises an exception that says why not."""
 
 
@@ -172,6 +179,7 @@ class Site:
         self.tensorboards = tensorboards
         self.tabs = tabs
         self.cache = PageCache()
+        self.places = ViewerPlaces()
         self.find_problems = find_problems  # of locations and schedulers
         self.assets: Dict[str, bytes] = {}
         self.asset_names: Dict[str, str] = {}
@@ -190,6 +198,10 @@ class Site:
         if isinstance(found, Viewer):
             return found
         raise Problem(403, "Not logged in", "The portal's login names no user for this request.")
+
+    async def run(self, request: Request, work: Callable[..., T], *args: Any) -> T:
+        """What a function gives, called in a thread, in one of the viewer's places."""
+        return await self.places.run(self.viewer(request).name, work, *args)
 
     def find(self, request: Request) -> JobRow:
         """The job that a URL names; raises :class:`Problem` or :class:`SeveralJobs`."""
