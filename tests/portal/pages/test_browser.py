@@ -53,9 +53,13 @@ def axe() -> str:
     return (Path(spec.origin).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
+LOG = f"{FAILED}log/worker:1/stderr"
+MARKED = {LOG: 2, f"{LOG}?session=1": 2}
+"""Of logs, how many beginnings of sessions are marked in them."""
+
 PAGES = ["/", f"/jobs?q={'x' * 5}", "/users", "/queues", JOB, FAILED, f"{FAILED}tasks",
          f"{FAILED}metrics", f"{FAILED}story", f"{FAILED}config", f"{JOB}end", "/jobs/none/",
-         f"{FAILED}log/worker:1/stderr", f"{FAILED}log/worker:1/stderr?q=line+77",
+         LOG, f"{LOG}?q=line+77", f"{LOG}?session=1",
          "/trends", "/trends?tag=team:vision&since=all", "/compare",
          "/compare?job=application_1_0001&job=application_1_0002"]  # fmt: skip
 
@@ -64,7 +68,10 @@ PAGES = ["/", f"/jobs?q={'x' * 5}", "/users", "/queues", JOB, FAILED, f"{FAILED}
 def test_every_page_is_accessible_and_fits(
     browser: Browser, portal: Tuple[FakePortal, str], width: int, dark: bool
 ) -> None:
-    url = portal[1]
+    made, url = portal
+    failed = made.sources["here", "application_1_0002"]
+    whole = len(failed.logs["worker:1", "stderr"])
+    failed.begins = {0: 0, 1: whole - 2000, 2: whole - 200}
     tab = browser.open("about:blank")
     browser.shape(tab, width, dark=dark)
     script, wrong = axe(), []
@@ -72,6 +79,9 @@ def test_every_page_is_accessible_and_fits(
         browser.call("Page.navigate", tab, url=url + path)
         there = f"document.readyState == 'complete' && location.href == {url + path!r}"
         browser.wait_for(tab, f"{there} && document.querySelector('main') !== null")
+        if path in MARKED:
+            marks = browser.run(tab, "document.querySelectorAll('.log .session').length")
+            assert marks == MARKED[path], path
         browser.run(tab, f"{script};0")
         found = browser.run(
             tab,
