@@ -137,5 +137,5 @@ def test_any_text_is_a_value_or_a_value_error(text: str) -> None:
         ("ann\n", "ann"),
     ],
 )
-def test_a_list_of_groups_alone_keeps_the_blank_that_says_so(text: str, acl: str) -> None:
+def test_a_list_of_only_groups_keeps_its_blank(text: str, acl: str) -> None:
     assert units.parse_acl(text) == acl

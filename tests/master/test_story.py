@@ -17,18 +17,18 @@ def session_begins(at: float, story: Story) -> None:
     story.add(AddStoryLine(StoryKind.SESSION_STARTED, "session begins", Level.DECISION), at)
 
 
-def test_sessions_of_an_earlier_attempt_are_known_and_damage_is_left_out() -> None:
+def test_sessions_of_the_attempts_before_are_known_and_damage_is_left_out() -> None:
     story = a_story()
     kind = StoryKind.SESSION_STARTED.value
     story.add(AddStoryLine(StoryKind.NOTE, "a note", Level.INFO), 1.0)
-    earlier: List[Mapping[str, Any]] = [
+    events: List[Mapping[str, Any]] = [
         {"n": 2, "time": 10.0, "kind": kind},
         {"n": 3, "time": "noon", "kind": kind},
         {"n": 4, "time": 11.0, "kind": "note"},
         {"n": 4, "time": 12.0, "kind": kind},
         {"n": 5, "time": 20.0, "kind": kind},
     ]
-    story.inherit(earlier)
+    story.inherit(events)
     session_begins(30.0, story)
     assert list(story.session_begins) == [10.0, 20.0, 30.0]
 
