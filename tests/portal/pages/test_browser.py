@@ -193,9 +193,18 @@ def test_a_running_job_goes_on_and_ends_without_reloading(
     source.held = source.held._replace(events=events)
     browser.wait_for(tab, "document.querySelector('.story .error') !== null")
     assert browser.run(tab, "document.activeElement.nodeName") == "svg"
+    # A chart that was made larger stays so, with its button, when there is more to draw.
+    browser.press(tab, "Enter", "\r")
+    wide = "document.querySelector('.chart svg').getBoundingClientRect().height"
+    assert browser.run(tab, wide) > 150
+    events = (*events, an_event(5, "one more line"))
+    source.held = source.held._replace(events=events)
+    browser.wait_for(tab, "document.querySelector('.story').textContent.includes('one more')")
+    assert browser.run(tab, wide) > 150
+    assert browser.run(tab, "document.querySelector('.chart .larger').textContent") == "Smaller"
     source.is_running = False
     job = {**source.held.job, "state": "SUCCEEDED", "finished": 1.7e9 + 99}
-    events = (*events, an_event(4, "the job has ended"))
+    events = (*events, an_event(6, "the job has ended"))
     source.held = source.held._replace(job=job, events=events)
     browser.wait_for(tab, "document.querySelector('h1 + .state').textContent == 'SUCCEEDED'")
     assert browser.run(tab, "window.same")
@@ -221,7 +230,7 @@ def test_charts_are_zoomed_by_keyboard_and_by_mouse(
     )
     assert [round(box) for box in boxes] == [500000, 500000], "all of them"
     browser.press(tab, "Enter", "\r")
-    assert browser.run(tab, "document.querySelectorAll('.chart.big').length") == 1
+    assert browser.run(tab, "document.querySelectorAll('.chart[data-big]').length") == 1
     browser.press(tab, "0", "0")
     assert browser.run(tab, "document.querySelector('.chart svg').getAttribute('viewBox')")
     assert not browser.run(tab, "document.querySelector('.chart .now[data-still]') !== null")
