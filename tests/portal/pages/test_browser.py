@@ -168,6 +168,39 @@ def test_the_list_is_searched_sorted_and_kept_up_to_date(
     assert browser.run(tab, "document.querySelector('th[aria-sort]').textContent").startswith("Job")
 
 
+def test_the_keyboard_stays_in_its_row_when_others_go_come_or_change_places(
+    browser: Browser, portal: Tuple[FakePortal, str]
+) -> None:
+    made, url = portal
+    held = made.index.held
+    tab = browser.open(url)
+    link = "document.querySelector('#r-here-application_1_0005 a[href]')"
+    browser.wait_for(tab, f"{link} !== null")
+    browser.run(tab, f"window.kept = {link}; window.kept.focus()")
+    shown = "Array.from(document.querySelectorAll('tbody tr')).map(row => +row.id.slice(-4))"
+
+    def shows(rows: List[Any]) -> None:
+        held[:] = rows
+        numbers = [int(row.app_id[-4:]) for row in rows]
+        browser.wait_for(tab, f"{shown}.join() == '{','.join(map(str, numbers))}'")
+        assert browser.run(tab, "document.activeElement === window.kept"), numbers
+        assert browser.run(tab, f"{link} === window.kept"), numbers
+
+    by_number = {int(row.app_id[-4:]): row for row in held}
+    first = [int(row.app_id[-4:]) for row in held]
+    rest = [number for number in first if number not in (1, 2, 3)]
+    at = rest.index(5)
+    for numbers in (
+        rest,  # those before it are gone
+        [1, *rest, 2],
+        [5, *rest[at + 1 :], *rest[:at]],  # it comes before others
+        [*reversed(rest), 3],
+        [7, 5, 6],
+    ):
+        shows([by_number[number] for number in numbers])
+    assert browser.complaints == []
+
+
 def test_a_running_job_goes_on_and_ends_without_reloading(
     browser: Browser, portal: Tuple[FakePortal, str]
 ) -> None:
