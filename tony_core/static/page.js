@@ -185,10 +185,12 @@ function number(value) {
   var size = Math.abs(value);
   return size && (size < 1e-3 || size >= 1e7) ? value.toExponential(3) : String(+value.toPrecision(5));
 }
-function length(s) {
+function length(s) {  // as show_duration in durations.py
+  var hours = Math.floor(s / 3600);
   if (s < 60) return +s.toFixed(1) + ' s';
   if (s < 3600) return Math.floor(s / 60) + ' min ' + two(Math.floor(s % 60)) + ' s';
-  return Math.floor(s / 3600) + ' h ' + two(Math.floor(s % 3600 / 60)) + ' min';
+  if (hours >= 48) return Math.floor(hours / 24) + ' d ' + two(hours % 24) + ' h';
+  return hours + ' h ' + two(Math.floor(s % 3600 / 60)) + ' min';
 }
 function across(svg, x) {
   if (svg.dataset.across === 'step') return 'step ' + Math.round(x);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from pathlib import Path
 from typing import Any, Iterator, List, Tuple
 
@@ -148,7 +149,9 @@ def test_the_list_is_searched_sorted_and_kept_up_to_date(
     browser.run(tab, "document.querySelector('#r-here-application_1_0005 input').click()")
     browser.run(tab, "window.same = true")
     made.index.held[0] = a_row(1, name="train-1", state="KILLED")
-    made.index.held.insert(0, a_row(77, name="brand-new", state="RUNNING", readers=("*",)))
+    since = time.time() - 76 * 3600
+    new = a_row(77, name="brand-new", state="RUNNING", submitted=since, readers=("*",))
+    made.index.held.insert(0, new)
     browser.wait_for(tab, "document.querySelector('#r-here-application_1_0077') !== null")
     row = "document.querySelector('#r-here-application_1_0001')"
     assert "KILLED" in browser.run(tab, f"{row}.textContent")
@@ -156,6 +159,9 @@ def test_the_list_is_searched_sorted_and_kept_up_to_date(
     assert browser.run(tab, "window.same")
     first = browser.run(tab, "document.querySelector('tbody tr').id")
     assert first == "r-here-application_1_0077"
+    ticking = f"document.querySelector('#{first} [data-ticks]')"
+    browser.wait_for(tab, f"{ticking}.ticks !== undefined")  # by the script
+    assert browser.run(tab, f"{ticking}.textContent") == "3 d 04 h"
     # The keyboard alone: "/" goes to the search.
     browser.press(tab, "/", "/")
     assert browser.run(tab, "document.activeElement.id") == "q"
