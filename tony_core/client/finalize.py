@@ -33,9 +33,10 @@ from tony_core.client.merge import end_tasks, from_page, with_end
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
 from tony_core.history.access import file_mode
+from tony_core.history.folder import segments
 from tony_core.history.layout import METRICS, SUMMARY, segment_name, segment_number
 from tony_core.history.metric_file import encode_series
-from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job, segments
+from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
 from tony_core.view import HISTORY, JobView
