@@ -313,6 +313,13 @@ def web_links(links: Any, *without: str) -> Dict[str, str]:
     return {name: url for name, url in found.items() if is_web(url)}
 
 
+def name_link(name: str) -> str:
+    """The name of a link as a person writes it: ``azkaban_log`` is Azkaban log."""
+    if name == "page":
+        return "The job's own page"
+    return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
+
+
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 

@@ -85,13 +85,6 @@ def plain_text(text: str) -> str:
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def name_link(name: str) -> str:
-    """``azkaban_log`` as a person writes it."""
-    if name == "page":
-        return "The job's own page"
-    return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
-
-
 def mark_words(text: str, words: str) -> Markup:
     """A text with the places marked where ``words`` stand in it, the first :data:`MOST_MARKS`."""
     if not words:

@@ -17,6 +17,7 @@ from tony_core.portal import formats
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.query import write_query
 from tony_core.version import __version__
+from tony_core.view import name_link
 
 _WEIGHTS = ("info", "warning", "decision", "error")
 
@@ -47,7 +48,7 @@ def make_templates() -> jinja2.Environment:
         size=formats.show_bytes,
         state=formats.show_state,
         plain=formats.plain_text,
-        link_name=formats.name_link,
+        link_name=name_link,
         marked=formats.mark_words,
         amount=formats.show_amount,
         ran=lambda row: show_duration(_duration_of(row)),

@@ -81,11 +81,8 @@ class JobIndex(Protocol):
         """Which users, queues... there are, with how many jobs."""
 
 
-class SourceOpener(Protocol):
-    """Opens a job for its page."""
-
-    def __call__(self, row: JobRow, viewer: Viewer) -> JobSource:
-        """The job's source, to be read as this viewer."""
+SourceOpener = Callable[[JobRow, Viewer], JobSource]
+"""Opens a job for its page, to be read as this viewer."""
 
 
 class TensorBoardOpener(Protocol):

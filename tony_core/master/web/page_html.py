@@ -14,7 +14,7 @@ from urllib.parse import quote
 from tony_core.charts import draw_charts
 from tony_core.durations import show_duration
 from tony_core.static import SCRIPT, STYLE, read_asset
-from tony_core.view import is_web
+from tony_core.view import is_web, name_link
 
 TENSORBOARD = "tensorboard/?tensorboardColab=true"  # asks TensorBoard to use GET only
 ROWS = 200
@@ -126,13 +126,8 @@ def _links(job: Mapping[str, Any]) -> str:
             url = TENSORBOARD
         elif not is_web(str(url)):
             continue
-        out.append(f'<a href="{escape(str(url))}">{escape(_words(name))}</a>')
+        out.append(f'<a href="{escape(str(url))}">{escape(name_link(name))}</a>')
     return f'<p class="links">{"".join(out)}</p>' if out else ""
-
-
-def _words(name: str) -> str:
-    """``azkaban_log`` as a person writes it."""
-    return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
 
 
 def _problems(job: Mapping[str, Any]) -> str:
