@@ -42,7 +42,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core.version": (),
     "tony_core.charts": ("tony_core.jsontext",),
     "tony_core.static": (),
-    "tony_core.durations": (),
+    "tony_core.durations": ("tony_core.jsontext",),
     "tony_core.exit_causes": (),
     "tony_core.unexpected_errors": (),
     "tony_core.jsontext": (),
@@ -182,6 +182,10 @@ NOT_LOADED: Mapping[str, Tuple[str, str]] = {
         "import tony_core.master.main, tony_core.schedulers.yarn.master.pool_factory",
         f"{_DEAR} {_WEB} lxml argparse tony_core.client tony_core.job.load"
         " tony_core.schedulers.yarn.client",
+    ),
+    "tony history export": (
+        "import tony_core.portal.export",
+        "starlette anyio uvicorn httpx authlib tony_core.portal.site",
     ),
     "client, YARN": (
         "import tony_core.schedulers.yarn.client.scheduler",

@@ -9,6 +9,7 @@ what is missing or odd gets its default, since another version, or damage, may h
 from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from urllib.parse import urlsplit
 
 from tony_core.jsontext import is_number
 from tony_core.schedulers.port import AppState, LogRef
@@ -296,6 +297,27 @@ def _state(value: Any) -> AppState:
         return AppState(value)
     except ValueError:
         return AppState.RUNNING
+
+
+def is_web(url: str) -> bool:
+    """Whether a browser may follow a link, which a job's author wrote: it leads to a web server."""
+    try:
+        return url.startswith(("http://", "https://")) and bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
+
+
+def web_links(links: Any, *without: str) -> Dict[str, str]:
+    """The links that a browser may follow, but those named ``without``."""
+    found = {str(name): str(url) for name, url in _mapping(links).items() if name not in without}
+    return {name: url for name, url in found.items() if is_web(url)}
+
+
+def name_link(name: str) -> str:
+    """The name of a link as a person writes it: ``azkaban_log`` is Azkaban log."""
+    if name == "page":
+        return "The job's own page"
+    return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

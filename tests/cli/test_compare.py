@@ -58,7 +58,7 @@ def test_what_differs_is_printed(tony: Tony, place: Path) -> None:
     rows: List[List[str]] = [row.split() for row in done.out.splitlines()]
     assert ["tony.worker.memory", "2g", "4g"] in rows
     assert "tony.application.name" not in done.out, "it is the same"
-    assert ["waiting", "5.0", "s", "1", "min", "5", "s"] in rows
+    assert ["waiting", "5.0", "s", "1", "min", "05", "s"] in rows
     assert ["loss", "at", "step", "100", "4", "3"] in rows
     assert ["at", "the", "end", "3", "3"] in rows
     assert done.err == "tony: app_aa\n", "the whole id, where it was not given"

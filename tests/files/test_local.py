@@ -81,6 +81,13 @@ def test_a_stat_names_the_owner(tmp_path: Path) -> None:
     assert user_name(3_999_999_999) == "3999999999" == group_name(3_999_999_999)
 
 
+def test_a_user_who_is_known_again_has_his_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = pwd.getpwuid(0)
+    assert user_name(3_999_999_998) == "3999999998", "the directory service does not answer"
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: root)
+    assert user_name(3_999_999_998) == root.pw_name
+
+
 def test_list_stat_delete(tmp_path: Path) -> None:
     files = LocalFileSystem()
     files.mkdir(str(tmp_path / "a" / "b"), mode=0o700)

@@ -14,11 +14,12 @@ from tests.fuzzing import fuzz, mutations
 from tony_core.files import registry
 from tony_core.files.local import LocalFileSystem
 from tony_core.history import reader
+from tony_core.history.folder import all_segments, segments
 from tony_core.history.layout import segment_name
 from tony_core.history.live_changes import Overlay, encode_changes
 from tony_core.history.metric_log import encode_points
 from tony_core.history.metric_series import SeriesStore
-from tony_core.history.reader import all_segments, read_job, read_series
+from tony_core.history.reader import read_job, read_series
 from tony_core.history.store import HistoryWriter, encode
 
 APP = "app_1"
@@ -269,12 +270,12 @@ def test_on_a_file_system_without_growing_files_they_are_put_whole(
         found = read_job(root, APP)
         assert [event["n"] for event in found.events] == list(range(number + 1))
         assert (found.job["progress"], found.metrics) == (number, store.to_json())
-    assert len(reader.segments(f"{root}/{APP}")) == 3
+    assert len(segments(f"{root}/{APP}")) == 3
     made.summary({"job": {"finished": 1.0}, "tasks": []}, final=True)
     made.metrics(store.to_json())
     assert made.close() == []
     names = {path.name for path in (tmp_path / "history" / APP).iterdir()}
-    assert names == {"summary.json", "metrics.jsonl", *reader.segments(f"{root}/{APP}")}
+    assert names == {"summary.json", "metrics.jsonl", *segments(f"{root}/{APP}")}
     assert read_job(root, APP).metrics == store.to_json()
 
 
@@ -318,9 +319,9 @@ def test_points_of_an_hour_are_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     made.close()
     big = tmp_path / APP / "metrics-0002.jsonl"
     big.write_bytes((tmp_path / APP / "metrics-0001.jsonl").read_bytes())
-    monkeypatch.setattr(reader, "LARGEST", 600)
+    monkeypatch.setattr("tony_core.history.metric_reader.LARGEST", 600)
     assert read_job(str(tmp_path), APP).problems == ()
-    monkeypatch.setattr(reader, "LARGEST", big.stat().st_size + 10)
+    monkeypatch.setattr("tony_core.history.metric_reader.LARGEST", big.stat().st_size + 10)
     (problem,) = read_job(str(tmp_path), APP, events=True).problems[-1:]
     assert problem.startswith("metrics-0002.jsonl: the points are larger")
 

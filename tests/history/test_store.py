@@ -14,8 +14,9 @@ from tests.second_user import UID, needs_root
 from tony_core.files.local import user_name
 from tony_core.history import store
 from tony_core.history.expiry import expired, remove
+from tony_core.history.folder import segments
 from tony_core.history.layout import segment_name, segment_number
-from tony_core.history.reader import NoHistory, list_jobs, read_config, read_job, segments
+from tony_core.history.reader import NoHistory, list_jobs, read_config, read_job
 from tony_core.history.store import HistoryWriter, encode
 
 

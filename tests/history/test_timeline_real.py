@@ -128,4 +128,5 @@ def test_a_job_that_waits_restarts_and_has_a_second_stage(
     ]
     assert (loss.across, loss.at) == ("step", 8)
     steps = [step for step, _ in loss.curves[1].points]
-    assert steps == sorted(set(steps)) and (steps[0], steps[-1]) == (0, 8)
+    # Of steps that come quicker than a busy executor looks, the newest counts.
+    assert steps == sorted(set(steps)) and steps[0] <= 3 and steps[-1] == 8

@@ -38,7 +38,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
         def audit(result: str, viewer: Viewer, row: JobRow, text: str) -> None:
             audited.append(describe_ending(result, viewer, row, text))
 
-        monkeypatch.setattr(endings, "user_of", lambda uid: own)
+        monkeypatch.setattr(endings, "user_name", lambda uid: own)
         made = Endings(portal.pool, portal.live, is_for_many, audit)
         return made, scheduler, audited, opened.envs
 

@@ -11,9 +11,10 @@ import pytest
 from tests.portal.fakes import FakePortal, FakeSource, a_row, a_source, a_task, an_event
 from tests.portal.histories import write_job
 from tony_core.cli.history_files import encode_document
+from tony_core.durations import show_duration
 from tony_core.history.metric_file import page_json
 from tony_core.portal.export import export_page
-from tony_core.portal.formats import show_moment, show_number, show_span
+from tony_core.portal.formats import show_moment, show_number
 from tony_core.portal.job_folders import open_local
 from tony_core.view import HISTORY, read_job
 
@@ -79,7 +80,7 @@ def test_its_exports(source: FakeSource) -> None:
 
 
 def test_numbers_too_large_for_a_float_are_not_shown() -> None:
-    assert show_number(HUGE) == show_span(HUGE) == show_moment(HUGE) == ""
+    assert show_number(HUGE) == show_duration(HUGE) == show_moment(HUGE) == ""
 
 
 def test_half_a_surrogate_pair_from_elsewhere() -> None:

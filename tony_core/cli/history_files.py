@@ -57,7 +57,7 @@ def export(
 ) -> int:
     """Write one job as a file, or a folder, of the format that the options name."""
     if args.format == "jhist":
-        return _export_jhist(args, record, view, config)
+        return _export_jhist(args, record, config)
     if args.format == "json":
         data = encode_document(record, view, config)
     else:
@@ -128,9 +128,7 @@ def _page(record: JobHistory, view: JobView, config: Optional[bytes]) -> str:
     return export_page(record, view, entries, problems)
 
 
-def _export_jhist(
-    args: argparse.Namespace, record: JobHistory, view: JobView, config: Optional[bytes]
-) -> int:
+def _export_jhist(args: argparse.Namespace, record: JobHistory, config: Optional[bytes]) -> int:
     from tony_core.portal.jvm.avro import MissingLibrary
     from tony_core.portal.jvm.names import UnusableRoot, check_root
     from tony_core.portal.jvm.publication import write_folder

@@ -9,13 +9,13 @@ shown as ``\\x1b`` and the like: everything that the verbs print goes through th
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Pattern, Sequence, TextIO
 
+from tony_core.durations import show_duration
 from tony_core.jsontext import write_value
 
 if TYPE_CHECKING:
@@ -168,20 +168,8 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def duration(seconds: Optional[float]) -> str:
-    """``4.2 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
-    if seconds is None or not math.isfinite(seconds):
-        return "-"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    minutes, left = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {left} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"
+    """A duration in a table; ``-`` where it is not known."""
+    return show_duration(seconds) or "-"
 
 
 def moment(at: Optional[float]) -> str:

@@ -12,7 +12,6 @@ later. A client does this for its own user's jobs only, and where it may write.
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any, Callable, Iterator, Mapping, Optional, Tuple
 
@@ -33,10 +32,12 @@ from tony_core.client.merge import end_tasks, from_page, with_end
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
 from tony_core.history.access import file_mode
+from tony_core.history.folder import segments
 from tony_core.history.layout import METRICS, SUMMARY, segment_name, segment_number
 from tony_core.history.metric_file import encode_series
-from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job, segments
+from tony_core.history.reader import JobHistory, NoHistory, list_jobs, read_job
 from tony_core.job.spec import Job
+from tony_core.jsontext import write_value
 from tony_core.schedulers.port import AppStatus, NoSuchApplication, Scheduler, SchedulerError
 from tony_core.view import HISTORY, JobView
 
@@ -158,14 +159,11 @@ def write_end(root: str, status: AppStatus, last: Optional[JobView] = None) -> N
         mode = file_mode(files, folder)
         if len(ended.events) > len(record.events):
             segment = max(map(segment_number, segments(folder)), default=0) + 1
-            line = _encode(ended.events[-1]) + b"\n"
+            line = write_value(ended.events[-1]).encode() + b"\n"
             files.put(join(folder, segment_name(segment)), line, mode)
         if ended.metrics:
             files.put(join(folder, METRICS), encode_series(ended.metrics), mode)
-        files.put(join(folder, SUMMARY), _encode({"job": ended.job, "tasks": ended.tasks}), mode)
+        summary = write_value({"job": ended.job, "tasks": ended.tasks})
+        files.put(join(folder, SUMMARY), summary.encode(), mode)
     except (OSError, NoHistory):
         pass  # it is shown like this all the same
-
-
-def _encode(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, separators=(",", ":"), default=str).encode()

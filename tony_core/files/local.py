@@ -13,15 +13,19 @@ from tony_core.files.location import local_path
 from tony_core.files.port import FileSystem, Stat
 
 
-@lru_cache(maxsize=4096)
 def user_name(uid: int) -> str:
-    """The name of a user; the number where this machine knows none."""
+    """The name of a user; the number where this machine knows none now."""
+    try:
+        return _known_user(uid)
+    except (KeyError, OverflowError):
+        return str(uid)  # not kept: its directory service may only just not answer
+
+
+@lru_cache(maxsize=4096)
+def _known_user(uid: int) -> str:
     import pwd
 
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except (KeyError, OverflowError):
-        return str(uid)
+    return pwd.getpwuid(uid).pw_name
 
 
 @lru_cache(maxsize=4096)

@@ -8,8 +8,9 @@ from typing import Callable, List, Optional
 
 from tony_core.files.location import base_name, is_app_id, is_remote, join, local_path
 from tony_core.files.registry import filesystem
+from tony_core.history.folder import list_folder, read_time
 from tony_core.history.layout import ENDED, SUMMARY, is_history_file
-from tony_core.history.reader import NoHistory, list_folder, read_summaries, read_time
+from tony_core.history.reader import NoHistory, read_summaries
 from tony_core.history.retention import KeptHistory, choose_expired
 
 

@@ -8,15 +8,9 @@ in the summary.
 
 from __future__ import annotations
 
-import errno
-import os
-import stat
 from contextlib import suppress
-from functools import partial
 from typing import (
     Any,
-    Callable,
-    Collection,
     Dict,
     Iterable,
     Iterator,
@@ -27,30 +21,27 @@ from typing import (
     Tuple,
 )
 
-from tony_core.files.local import LocalFileSystem
-from tony_core.files.location import base_name, is_app_id, is_remote, join, local_path
+from tony_core.files.location import base_name, is_app_id, join
 from tony_core.files.port import FileSystem, Stat
 from tony_core.files.registry import filesystem
 from tony_core.history.access import with_owner
+from tony_core.history.folder import list_folder, read_file, read_time, segments, take_lines
 from tony_core.history.layout import (
     CONFIG,
     EVENTS,
-    KINDS,
     LIVE,
-    METRICS,
     POINTS,
     SUMMARY,
     is_history_file,
     segment_name,
-    segment_number,
 )
-from tony_core.history.limits import LARGEST, READING, Limits, count_values, megabytes
+from tony_core.history.limits import READING, Limits, count_values, megabytes
 from tony_core.history.live_changes import Overlay
-from tony_core.history.metric_file import Wanted, decode_series
-from tony_core.history.metric_log import replay, replay_tasks, set_latest
+from tony_core.history.metric_file import Wanted
+from tony_core.history.metric_reader import read_metrics, read_points
 from tony_core.history.metric_series import SeriesStore
 from tony_core.history.story_end import end_of_story
-from tony_core.jsontext import is_number, read_lines, read_object
+from tony_core.jsontext import read_lines, read_object
 
 _CUT = ", and no more is read here"
 TRIES = 5  # to read a summary and what has changed since, while both are replaced
@@ -142,7 +133,7 @@ def read_folder(
         unread = {EVENTS: not events, POINTS: wanted is not True}
         seen = _last_time(files, folder, latest, [kind for kind in unread if unread[kind]])
     if wanted:
-        found, more = _read_metrics(
+        found, more = read_metrics(
             files, folder, latest, grows, wanted, summary.get("tasks") or [], limits
         )
         problems += more
@@ -163,32 +154,6 @@ def read_folder(
         seen=seen,
         is_cut=any(problem.endswith(_CUT) for problem in problems),
     )
-
-
-def place(named: Optional[str], app_id: str, default: str, later: bool) -> str:
-    """Where a master keeps a job's history: as the job says, else the scheduler's place.
-
-    A ``later`` attempt continues where the previous attempt had to fall back to.
-    """
-    if not named:
-        return default
-    folder = join(named, app_id)
-    fell_back = later and not segments(folder) and bool(segments(default))
-    return default if fell_back else folder
-
-
-def segments(folder: str, files: Optional[FileSystem] = None, kind: str = EVENTS) -> List[str]:
-    """The names of a job's segments of one kind, in order."""
-    names = [
-        s.location.rpartition("/")[2] for s in list_folder(files or filesystem(folder), folder)
-    ]
-    found = [(segment_number(name, kind), name) for name in names]
-    return [name for number, name in sorted(found) if number]
-
-
-def all_segments(folder: str) -> List[str]:
-    """The names of a job's segments of all kinds: a next master goes on behind them."""
-    return [name for kind in KINDS for name in segments(folder, kind=kind)]
 
 
 def read_events(
@@ -212,7 +177,7 @@ def read_events(
         if len(story) >= limits.lines:
             break
         try:
-            data = _get(files, join(folder, name))
+            data = read_file(files, join(folder, name))
         except OSError as error:
             problems.append(f"{name}: {error}")
             continue
@@ -230,7 +195,7 @@ def read_events(
                 add(event)
             continue
         last = grows and name == names[-1]
-        problems += _take_lines(name, data, lambda line: add(read_object(line)), "event", last)
+        problems += take_lines(name, data, lambda line: add(read_object(line)), "event", last)
     return story, problems
 
 
@@ -238,14 +203,14 @@ def read_series(folder: str) -> SeriesStore:
     """The metric series as the previous master had them, for the next one. Raises OSError."""
     files = filesystem(folder)
     latest = _read_state(files, folder, READING)[1]
-    return _read_points(files, folder, latest, [], True, True)
+    return read_points(files, folder, latest, [], True, True)
 
 
 def read_config(root: str, app_id: str) -> Optional[bytes]:
     """The masked configuration the job ran with, if it was kept."""
     location = join(root, app_id, CONFIG)
     try:
-        return _get(filesystem(location), location)
+        return read_file(filesystem(location), location)
     except FileNotFoundError:
         return None
 
@@ -273,56 +238,6 @@ def _holds_history(files: FileSystem, folder: str) -> bool:
         return True
 
 
-def list_folder(files: FileSystem, folder: str) -> List[Stat]:
-    try:
-        return files.list(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _get(files: FileSystem, location: str, most: Optional[int] = None) -> bytes:
-    """The whole file; OSError where it is too large, or no file (a pipe, a device).
-
-    In a place that users share, another user's job has whatever that user likes.
-    """
-    most = min(LARGEST, most or LARGEST)
-    try:
-        if is_remote(location) or not isinstance(files, LocalFileSystem):
-            return files.get(location, most)
-        handle = os.open(local_path(location), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as stream:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.EINVAL, "is not a plain file", location)
-            if found.st_size > most:
-                raise OSError(errno.EFBIG, f"is larger than {megabytes(most)}", location)
-            return stream.read(found.st_size)
-    except ValueError as error:
-        raise OSError(errno.EFBIG, str(error), location) from None
-
-
-def read_time(value: Any) -> float:
-    """Seconds since the epoch; 0 for an invalid time."""
-    return float(value) if is_number(value, 1e15) else 0.0
-
-
-def _take_lines(
-    name: str, data: bytes, take: Callable[[bytes], None], what: str, grows: bool
-) -> List[str]:
-    """Take every line of a file; the problems. The last line may be half-written if it grows."""
-    problems: List[str] = []
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            take(line)
-        except ValueError:
-            if not (grows and number == len(lines)):
-                problems.append(f"{name}:{number}: not a whole {what}, left out")
-    return problems
-
-
 def _state_of(
     known: JobHistory,
 ) -> Tuple[Dict[str, Any], Mapping[str, Any], List[str]]:
@@ -340,7 +255,7 @@ def _read_state(
             break
         name = segment_name(number, LIVE)
         try:
-            data = _get(files, join(folder, name))
+            data = read_file(files, join(folder, name))
         except FileNotFoundError:
             if _read_summary(files, folder, limits)[0].get("live") == number:
                 break  # nothing has changed since
@@ -350,56 +265,11 @@ def _read_state(
         if count_values(data) > limits.values or data.count(b"\n") > limits.lines:
             return summary, {}, [*problems, f"{name}: it has too many changes{_CUT}"]
         overlay = Overlay(summary.get("job") or {}, summary.get("tasks") or [])
-        problems += _take_lines(name, data, overlay.apply, "change", True)
+        problems += take_lines(name, data, overlay.apply, "change", True)
         overlay.count()
         tasks = _some(list(overlay.tasks.values()), limits, name, problems)
         return {**summary, "job": overlay.job, "tasks": tasks}, overlay.latest, problems
     return summary, {}, problems
-
-
-def _read_metrics(
-    files: FileSystem,
-    folder: str,
-    latest: Mapping[str, Any],
-    grows: bool,
-    wanted: Wanted,
-    tasks: List[Mapping[str, Any]],
-    limits: Limits,
-) -> Tuple[Mapping[str, Any], List[str]]:
-    """The metric series, and what could not be read; empty where the layout has them elsewhere."""
-    for again in (True, False):
-        problems: List[str] = []
-        try:
-            return decode_series(_get(files, join(folder, METRICS), limits.metrics), wanted)
-        except (FileNotFoundError, NotADirectoryError):
-            pass
-        except OSError as error:
-            problems.append(f"{METRICS}: {error}")
-        newest = _newest(tasks) if callable(wanted) else {}
-        chosen = wanted(newest) if callable(wanted) else None
-        try:
-            store = _read_points(files, folder, latest, problems, grows, tasks=chosen)
-        except FileNotFoundError as error:
-            if again:
-                continue  # just now replaced by the series of the end
-            return {}, [*problems, str(error)]
-        break
-    if not store.count:
-        return {}, problems
-    found = store.to_json()
-    return {**found, "latest": {**newest, **found["latest"]}}, problems
-
-
-def _newest(tasks: List[Mapping[str, Any]]) -> Dict[str, Dict[str, Any]]:
-    """The newest values of a running job's metrics, as the summary has them."""
-    return {
-        str(task.get("task")): {
-            name: value
-            for kind in ("measures", "reported")
-            for name, value in (task.get(kind) if isinstance(task.get(kind), dict) else {}).items()  # type: ignore[union-attr]
-        }
-        for task in tasks
-    }
 
 
 def _last_time(
@@ -411,7 +281,7 @@ def _last_time(
     for kind in kinds:
         for name in segments(folder, files, kind)[-1:]:
             try:
-                lines = _get(files, join(folder, name)).split(b"\n")
+                lines = read_file(files, join(folder, name)).split(b"\n")
             except OSError:
                 continue  # named where it is read whole; or just replaced
             for line in lines[-3:]:  # the last one may be half-written
@@ -428,42 +298,6 @@ def _times_of(line: Mapping[str, Any]) -> List[float]:
     return [read_time(point[1]) for point in points if isinstance(point, list) and len(point) > 1]
 
 
-def _read_points(
-    files: FileSystem,
-    folder: str,
-    latest: Mapping[str, Any],
-    problems: List[str],
-    grows: bool,
-    strict: bool = False,
-    tasks: Optional[Collection[str]] = None,
-) -> SeriesStore:
-    """The series by their points, of all tasks or of these. Raises FileNotFoundError; ``strict``:
-    any OSError."""
-    store = SeriesStore()
-    left = LARGEST
-    names = segments(folder, files, POINTS)
-    for name in names:
-        try:
-            data = _get(files, join(folder, name))
-        except OSError as error:
-            if strict or isinstance(error, FileNotFoundError):
-                raise
-            problems.append(f"{name}: {error}")
-            continue
-        left -= len(data)
-        if left < 0:
-            problems.append(f"{name}: the points are larger than {LARGEST >> 20} MB together")
-            break
-        if tasks is not None:
-            replay_tasks(store, data, tasks)
-            continue
-        last = grows and name == names[-1]
-        problems += _take_lines(name, data, partial(replay, store), "line of points", last)
-    known = latest if tasks is None else {task: latest[task] for task in tasks if task in latest}
-    set_latest(store, known)
-    return store
-
-
 def _some(
     tasks: List[Dict[str, Any]], limits: Limits, name: str, problems: List[str]
 ) -> List[Dict[str, Any]]:
@@ -476,7 +310,7 @@ def _read_summary(
     files: FileSystem, folder: str, limits: Limits
 ) -> Tuple[Dict[str, Any], List[str]]:
     try:
-        text = _get(files, join(folder, SUMMARY), limits.size)
+        text = read_file(files, join(folder, SUMMARY), limits.size)
         if count_values(text) > limits.values:
             return {}, [f"{SUMMARY}: it has more than {limits.values} values{_CUT}"]
         data = read_object(text)

@@ -17,7 +17,6 @@ read what is written.
 
 from __future__ import annotations
 
-import json
 import threading
 from contextlib import suppress
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple
@@ -38,6 +37,7 @@ from tony_core.history.layout import (
     segment_number,
 )
 from tony_core.history.metric_file import encode_series
+from tony_core.jsontext import write_value
 
 SEGMENT_BYTES = 64 * 1024
 POINTS_BYTES = 1024 * 1024  # of metrics, of which a large job has many
@@ -46,7 +46,7 @@ END_S = 10.0  # the most an ended job waits for its history
 
 def encode(event: Mapping[str, Any]) -> bytes:
     """Encode an event as a line, without its end."""
-    return json.dumps(event, separators=(",", ":"), default=str).encode()
+    return write_value(event).encode()
 
 
 class GrowingFiles:

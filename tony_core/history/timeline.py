@@ -57,6 +57,11 @@ class Timeline(NamedTuple):
     markers: Tuple[Marker, ...] = ()
     lost_known: bool = True
 
+    @property
+    def breaks(self) -> Tuple[float, ...]:
+        """When further sessions began."""
+        return tuple(session.begin for session in self.sessions[1:])
+
     def sums(self) -> Dict[str, float]:
         """The seconds of each phase that there was, in the order of :data:`PHASES`."""
         found: Dict[str, float] = {}

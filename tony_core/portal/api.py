@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tony_core.jsontext import write_value
 from tony_core.portal.job_source import JobSource
 from tony_core.portal.pages.job import OpenJob, course_of, open_job, reading
-from tony_core.portal.site import Problem, Site, check_query, encode, json_answer, json_bytes
+from tony_core.portal.site import Problem, Site, check_query, json_answer, json_bytes
 
 LONGEST_WAIT_S = 30.0
 LOOK_S = 1.0  # between two looks for news
@@ -32,7 +33,7 @@ def routes(site: Site) -> List[Route]:
         def make() -> bytes:
             record = source.record(events=False)
             problems.extend(record.problems)
-            return encode(record.metrics)
+            return write_value(record.metrics).encode()
 
         def find() -> bytes:
             return site.cache.get(row, "metrics", make, len, viewer, lambda made: not problems)
@@ -47,7 +48,7 @@ def routes(site: Site) -> List[Route]:
             site.cache.get(
                 job.row,
                 "tasks",
-                lambda: encode(tasks_json(job)),
+                lambda: write_value(tasks_json(job)).encode(),
                 len,
                 viewer,
                 lambda made: not job.problems,

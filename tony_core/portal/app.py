@@ -16,11 +16,11 @@ from starlette.routing import BaseRoute, Route
 from tony_core.portal import api
 from tony_core.portal.access.gate import HEADERS
 from tony_core.portal.access.refusal import wants_json
+from tony_core.portal.endings import Endings
 from tony_core.portal.index.database import IndexBusy
 from tony_core.portal.pages import compare, end, job, jobs, logs, tensorboard, trends, usage
 from tony_core.portal.settings import Settings
 from tony_core.portal.site import (
-    Endings,
     JobIndex,
     Problem,
     SeveralJobs,

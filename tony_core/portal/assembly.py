@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 
 from tony_core.history.limits import PAGES
 from tony_core.portal.app import create_app
+from tony_core.portal.endings import Endings
 from tony_core.portal.index.index import Index
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.index.scanner import Scanner
@@ -24,7 +25,6 @@ from tony_core.portal.live_jobs import LiveJobs
 from tony_core.portal.locations import open_job
 from tony_core.portal.schedulers import SchedulerPool
 from tony_core.portal.settings import Settings
-from tony_core.portal.site import Endings
 from tony_core.portal.sources import Sources
 from tony_core.portal.tensorboard import TensorBoards
 from tony_core.portal.tensorboard_relay import TensorBoardRelay

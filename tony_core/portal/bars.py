@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
+from tony_core.durations import show_duration
 from tony_core.history.story_lines import PHASES, READY, RUNNING, Bar, Session, Span
 from tony_core.history.timeline import Timeline
-from tony_core.portal.formats import show_span
 
 WIDTH = 1000.0
 TASKS = 25  # bars on a job's page
@@ -76,7 +76,7 @@ def draw(line: Timeline, tasks: int = TASKS) -> Drawing:
 
 def describe(sums: Iterable[Tuple[str, str, float]]) -> str:
     """``queued 2.0 s, running 1 min 00 s``."""
-    return ", ".join(f"{kind} {show_span(seconds)}" for kind, _, seconds in sums)
+    return ", ".join(f"{kind} {show_duration(seconds)}" for kind, _, seconds in sums)
 
 
 def _describe_bar(bar: Bar) -> str:
@@ -92,7 +92,7 @@ def _pieces(
     found: List[Piece] = []
     for span in _merged(spans):
         seconds = span.end - span.begin
-        text = f"{words.get(span.kind, span.kind)}: {show_span(seconds)}"
+        text = f"{words.get(span.kind, span.kind)}: {show_duration(seconds)}"
         if span.session > 0:
             text += f", session {span.session}"
         if span.node:
@@ -118,7 +118,7 @@ def draw_sums(sums: Mapping[str, float], longest: float) -> Strip:
     known = [(kind, seconds) for kind, seconds in sums.items() if seconds > 0]
     pieces, at = [], 0.0
     for kind, seconds in known:
-        text = f"{PHASES.get(kind, kind)}: {show_span(seconds)}"
+        text = f"{PHASES.get(kind, kind)}: {show_duration(seconds)}"
         pieces.append(Piece(kind, round(at * scale, 2), round(seconds * scale, 2), text))
         at += seconds
     return Strip("", tuple(pieces), describe((kind, "", seconds) for kind, seconds in known))

@@ -26,7 +26,7 @@ import threading
 import time
 from typing import Callable, Dict, Tuple
 
-from tony_core.portal.access.login import user_of
+from tony_core.files.local import user_name
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.live_jobs import LiveJob, LiveJobs
 from tony_core.portal.schedulers import EMBEDDED, SchedulerPool, TooLate
@@ -63,7 +63,7 @@ class Endings:
         self._is_for_many = is_for_many
         self._audit = audit
         self._now = now
-        self._own = user_of(os.geteuid())
+        self._own = user_name(os.geteuid())
         self._lock = threading.Lock()
         self._known: Dict[Tuple[str, str, str], Tuple[float, bool]] = {}
 

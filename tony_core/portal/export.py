@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import time
 from typing import Optional, Sequence
@@ -21,10 +20,10 @@ from tony_core.history.figures import job_figures
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import timeline
 from tony_core.portal.bars import draw
-from tony_core.portal.pages.job import breaks_of, read_story
-from tony_core.portal.site import make_templates, safe_links
+from tony_core.portal.formats import show_json
+from tony_core.portal.rendering import make_templates, read_story
 from tony_core.static import SCRIPT, STYLE, read_asset
-from tony_core.view import JobView
+from tony_core.view import JobView, web_links
 
 MOST_TASKS = 5_000
 MOST_BARS = 500
@@ -46,7 +45,6 @@ def export_page(
     drawing = draw(line, MOST_BARS)
     story = read_story(record)
     tasks = [{"task": task.task} for task in view.tasks]
-    links = {name: url for name, url in safe_links(view.links).items() if name != "page"}
     return (
         make_templates()
         .get_template("export.html")
@@ -58,10 +56,10 @@ def export_page(
             figures=job_figures(record, line),
             drawing=drawing._replace(more_tasks=0),
             more_bars=drawing.more_tasks,
-            links=links,
+            links=web_links(view.links, "page"),
             tasks=view.tasks[:MOST_TASKS],
-            charts=Markup(draw_charts(tasks, record.metrics, MOST_CHARTS, "", breaks_of(line))),  # noqa: S704 - escapes
-            result="" if view.result is None else json.dumps(view.result, indent=2, default=str),
+            charts=Markup(draw_charts(tasks, record.metrics, MOST_CHARTS, "", line.breaks)),  # noqa: S704 - escapes
+            result=show_json(view.result),
             story=story[:MOST_LINES],
             lines=len(story),
             config=config,

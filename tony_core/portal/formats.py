@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from typing import Any, Optional
 
 from markupsafe import Markup, escape
 
+from tony_core.durations import show_duration
 from tony_core.jsontext import is_number
 
 MOST_MARKS = 2000  # of one text
@@ -20,7 +22,7 @@ def show_moment(at: Optional[float], only: str = "") -> Markup:
 
     ``only``: ``clock`` or ``minute``.
     """
-    if not _is_finite(at) or not 0 < at < 1e11:  # type: ignore[operator]
+    if not is_number(at) or not 0 < at < 1e11:
         return Markup()
     shape = {"clock": "%H:%M:%S", "minute": "%Y-%m-%d %H:%M"}.get(only, "%Y-%m-%d %H:%M:%S")
     text = time.strftime(shape, time.localtime(at))
@@ -28,22 +30,9 @@ def show_moment(at: Optional[float], only: str = "") -> Markup:
     return Markup('<time datetime="{}" data-only="{}">{}</time>').format(exact, only, text)
 
 
-def show_span(seconds: Optional[float]) -> str:
-    """``4.2 s``, ``12 min 03 s``, ``5 h 20 min``, ``3 d 04 h``."""
-    if not _is_finite(seconds) or seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{max(0.0, seconds):.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours >= 48:
-        return f"{hours // 24} d {hours % 24:02d} h"
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
-
-
 def show_number(value: Optional[float], digits: int = 1) -> str:
     """``0``, ``0.25``, ``12.3``, ``45 300``."""
-    if not _is_finite(value) or value is None:
+    if not is_number(value):
         return ""
     if value == 0:
         return "0"
@@ -56,19 +45,17 @@ def show_number(value: Optional[float], digits: int = 1) -> str:
 
 def show_amount(value: Optional[float], digits: int = 1) -> str:
     """An amount of hours or of jobs: ``< 0.01`` where it is next to nothing."""
-    if _is_finite(value) and value is not None and 0 < value < 0.01:
+    if is_number(value) and 0 < value < 0.01:
         return "< 0.01"
     return show_number(value, digits)
 
 
 def show_running(seconds: Optional[float]) -> Markup:
     """A duration that the page's script lets go on."""
-    text = show_span(seconds)
-    return (
-        Markup('<span data-ticks="{}">{}</span>').format(f"{seconds:.0f}", text)
-        if text
-        else (Markup())
-    )
+    if not is_number(seconds):
+        return Markup()
+    text = show_duration(seconds)
+    return Markup('<span data-ticks="{}">{}</span>').format(f"{seconds:.0f}", text)
 
 
 def show_bytes(size: float) -> str:
@@ -87,17 +74,15 @@ def show_state(state: Any) -> Markup:
     return Markup('<span class="state s-{}">{}</span>').format(name, text)
 
 
+def show_json(value: Any) -> str:
+    """A value of any shape, a field on each line; empty where there is none."""
+    return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
 def plain_text(text: str) -> str:
     """A log as a page shows it: without a terminal's commands."""
     text = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def name_link(name: str) -> str:
-    """``azkaban_log`` as a person writes it."""
-    if name == "page":
-        return "The job's own page"
-    return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
 
 
 def mark_words(text: str, words: str) -> Markup:
@@ -108,7 +93,3 @@ def mark_words(text: str, words: str) -> Markup:
     parts = [str(escape(part)) for part in parts]
     parts[1::2] = [f"<mark>{part}</mark>" for part in parts[1::2]]
     return Markup("".join(parts))  # noqa: S704 - each part is escaped
-
-
-def _is_finite(value: Any) -> bool:
-    return is_number(value)

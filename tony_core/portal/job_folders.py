@@ -75,6 +75,12 @@ class JobFolder(ABC):
     location: str
     limits: Limits = READING
 
+    def __init__(self, app_id: str, owner: str, location: str, files: FolderFiles) -> None:
+        self.app_id = app_id
+        self.owner = owner
+        self.location = location
+        self._files = files
+
     @abstractmethod
     def fingerprint(self) -> Fingerprint:
         """The newest state of its files."""
@@ -103,6 +109,7 @@ class JobFolder(ABC):
 
     def close(self) -> None:
         """Give back what is open."""
+        self._files.close()
 
     def __enter__(self) -> JobFolder:
         return self
@@ -113,12 +120,6 @@ class JobFolder(ABC):
 
 class TonyFolder(JobFolder):
     """A folder in the layout of :mod:`tony_core.history`."""
-
-    def __init__(self, app_id: str, owner: str, location: str, files: FolderFiles) -> None:
-        self.app_id = app_id
-        self.owner = owner
-        self.location = location
-        self._files = files
 
     def fingerprint(self) -> Fingerprint:
         return fingerprint_of(self._files.list(self.location))
@@ -154,9 +155,6 @@ class TonyFolder(JobFolder):
             raise OSError(errno.EFBIG, str(error)) from None
         except FileNotFoundError:
             return None
-
-    def close(self) -> None:
-        self._files.close()
 
 
 Make = Callable[[str, str, str, "FolderFiles"], JobFolder]

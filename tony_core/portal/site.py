@@ -7,14 +7,10 @@ each page allows no other, and a text of a job that got through the escaping wou
 from __future__ import annotations
 
 import hashlib
-import re
-import time
-from pathlib import Path
 from typing import (
     Any,
     Callable,
     Dict,
-    FrozenSet,
     Mapping,
     NamedTuple,
     Optional,
@@ -25,25 +21,23 @@ from typing import (
 )
 from urllib.parse import quote, urlencode
 
-import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from tony_core.history.layout import ENDED
 from tony_core.jsontext import write_value
-from tony_core.portal import formats
 from tony_core.portal.access.gate import HEADERS
+from tony_core.portal.endings import Endings
 from tony_core.portal.index.queries import BadQuery
 from tony_core.portal.index.rows import JobPage, JobRow, Query, Usage
 from tony_core.portal.job_source import JobSource
 from tony_core.portal.page_cache import PageCache
-from tony_core.portal.query import check_parameters, write_query
+from tony_core.portal.query import check_parameters
+from tony_core.portal.rendering import make_templates
 from tony_core.portal.settings import Settings
 from tony_core.portal.tensorboard import Instance
 from tony_core.portal.viewer import Viewer
 from tony_core.portal.viewer_places import ViewerPlaces
 from tony_core.static import SCRIPT, STYLE, read_asset
-from tony_core.version import __version__
 
 T = TypeVar("T")
 
@@ -91,24 +85,8 @@ class JobIndex(Protocol):
         """Which users, queues... there are, with how many jobs."""
 
 
-class SourceOpener(Protocol):
-    """Opens a job for its page."""
-
-    def __call__(self, row: JobRow, viewer: Viewer) -> JobSource:
-        """The job's source, to be read as this viewer."""
-
-
-class Endings(Protocol):
-    """Ends jobs, as the viewer."""
-
-    def may_end(self, viewer: Viewer, row: JobRow, find_modify_acl: Callable[[], str]) -> bool:
-        """Whether there is a button.
-
-        ``find_modify_acl`` reads the users and groups that the job lets change it.
-        """
-
-    def end_job(self, viewer: Viewer, row: JobRow, find_modify_acl: Callable[[], str]) -> str:
-        """End it; what happened, as a sentence. Raises an exception that says why not."""
+SourceOpener = Callable[[JobRow, Viewer], JobSource]
+"""Opens a job for its page, to be read as this viewer."""
 
 
 class TensorBoardOpener(Protocol):
@@ -129,34 +107,6 @@ class Tab(NamedTuple):
 
     path: str
     name: str
-
-
-def make_templates() -> jinja2.Environment:
-    """The templates, and how they show times, numbers and states."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
-    made.filters.update(
-        moment=formats.show_moment,
-        span=formats.show_span,
-        number=formats.show_number,
-        size=formats.show_bytes,
-        state=formats.show_state,
-        plain=formats.plain_text,
-        link_name=formats.name_link,
-        marked=formats.mark_words,
-        amount=formats.show_amount,
-        ran=lambda row: formats.show_span(duration_of(row, time.time())),
-        running=lambda row: show_duration(row, time.time()),
-    )
-    made.tests["match"] = lambda text, shape: re.match(shape, text) is not None
-    made.globals.update(write_query=write_query, version=__version__, ended_states=ENDED)
-    return made
 
 
 class Site:
@@ -275,27 +225,6 @@ class Site:
         return HTMLResponse(data, status, headers={**HEADERS, "ETag": tag})
 
 
-def show_duration(row: JobRow, now: float) -> str:
-    """How long a job took, or takes: then it goes on."""
-    seconds = duration_of(row, now)
-    return formats.show_span(seconds) if row.state in ENDED else formats.show_running(seconds)
-
-
-def duration_of(row: JobRow, now: float) -> Optional[float]:
-    """How long a job took, or takes until now."""
-    begin = row.submitted or row.started
-    if not begin:
-        return None
-    if row.state in ENDED:
-        return max(0.0, row.finished - begin) if row.finished else None
-    return max(0.0, now - begin)
-
-
-def encode(data: Any) -> bytes:
-    """Data as JSON."""
-    return write_value(data).encode()
-
-
 def check_query(request: Request, *known: str) -> None:
     """Refuse a program's request with a parameter that would be ignored."""
     try:
@@ -306,18 +235,9 @@ def check_query(request: Request, *known: str) -> None:
 
 def json_answer(data: Any, status: int = 200) -> Response:
     """Data for programs."""
-    return json_bytes(encode(data), status)
+    return json_bytes(write_value(data).encode(), status)
 
 
 def json_bytes(data: bytes, status: int = 200) -> Response:
     """JSON that is encoded already."""
     return Response(data, status, headers=HEADERS, media_type="application/json")
-
-
-def safe_links(links: Mapping[str, str], without: FrozenSet[str] = frozenset()) -> Dict[str, str]:
-    """The links that a browser may follow: what a history names may be anything."""
-    return {
-        name: url
-        for name, url in links.items()
-        if name not in without and url.lower().startswith(("http://", "https://"))
-    }

@@ -11,17 +11,7 @@ history; where that has no end, with the one that its scheduler reports. What is
 
 from __future__ import annotations
 
-from typing import (
-    Any,
-    Callable,
-    ContextManager,
-    List,
-    Mapping,
-    Optional,
-    Protocol,
-    Tuple,
-)
-from urllib.parse import urlsplit
+from typing import Any, Callable, ContextManager, List, Mapping, Optional, Tuple
 
 from tony_core.client.errors import PageError
 from tony_core.client.merge import from_page, lasting_links
@@ -33,6 +23,7 @@ from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory
 from tony_core.portal.index.ends import end_of, ended_record
 from tony_core.portal.index.rows import JobRow
+from tony_core.portal.job_folders import JobFolder
 from tony_core.portal.job_source import LogChunk, LogProblem
 from tony_core.portal.live_jobs import LIVE, LiveJob, LiveJobs
 from tony_core.portal.live_page import FIRST_S, MOST_BYTES, LivePage, LivePages
@@ -40,30 +31,9 @@ from tony_core.portal.schedulers import SchedulerPool
 from tony_core.portal.task_logs import TaskLogs
 from tony_core.portal.viewer import Viewer
 from tony_core.schedulers.port import AppStatus, LogRef, Scheduler, SchedulerError
-from tony_core.view import HISTORY, MASTER, PAGE, JobView, TaskView, read_task
+from tony_core.view import HISTORY, MASTER, PAGE, JobView, TaskView, read_task, web_links
 
-
-class HistoryFolder(Protocol):
-    """One job's history files (``tony_core.portal.job_folders``)."""
-
-    owner: str
-
-    def record(
-        self,
-        events: bool = True,
-        metrics: Optional[Wanted] = None,
-        known: Optional[JobHistory] = None,
-    ) -> JobHistory:
-        """Everything known of the job."""
-
-    def config(self) -> Optional[bytes]:
-        """The masked configuration."""
-
-    def metrics_json(self) -> Optional[bytes]:
-        """The metrics as the page's JSON has them, where a file holds just that."""
-
-
-OpenFolder = Callable[[JobRow], ContextManager[HistoryFolder]]
+OpenFolder = Callable[[JobRow], ContextManager[JobFolder]]
 
 
 class Sources:
@@ -135,7 +105,7 @@ class Sources:
 
         return self._pages.get(key, open_page)
 
-    def _folder(self, row: JobRow) -> ContextManager[HistoryFolder]:
+    def _folder(self, row: JobRow) -> ContextManager[JobFolder]:
         if row.location.startswith(LIVE):
             raise LookupError(f"there is no history of {row.app_id} yet")
         return self._open_folder(row)
@@ -218,16 +188,11 @@ class PortalJob:
     def links(self) -> Mapping[str, str]:
         """Links by name; http and https only, for the job's author writes them."""
         record = self._known()
-        links = record.job.get("links")
+        links, without = record.job.get("links"), ["portal"]
         if self._job is None:
             links = lasting_links(links)
-            links.pop("tensorboard", None)
-        found = {
-            str(name): str(url)
-            for name, url in (links.items() if isinstance(links, dict) else ())
-            if name != "portal" and is_web(str(url))
-        }
-        return {**found, **self._logs().application_urls()}
+            without.append("tensorboard")
+        return {**web_links(links, *without), **self._logs().application_urls()}
 
     # ------------------------------------------------------------------ logs
 
@@ -326,14 +291,6 @@ def _view_of(record: JobHistory, row: JobRow, status: Optional[AppStatus], sourc
         "user": row.owner,
     }
     return from_page(known, record.tasks, status, source, row.app_id)
-
-
-def is_web(url: str) -> bool:
-    """Whether a link may lead there."""
-    try:
-        return urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname)
-    except ValueError:
-        return False
 
 
 def _reason(error: Exception) -> str:

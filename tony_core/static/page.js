@@ -37,15 +37,32 @@ function morph(old, fresh) {
   });
   morphChildren(old, fresh);
 }
+function hasFocus(node) { return node.contains(document.activeElement); }
+// Children with an id are known by it. What is gone goes first, so that the rest can stay in place;
+// of two that have changed places the one without the focus is moved, since moving takes it away.
 function morphChildren(old, fresh) {
-  var named = {}, at = old.firstChild;
-  Array.from(old.children).forEach(function (child) { if (child.id) named[child.id] = child; });
+  var wanted = new Map(), known = new Map(), at;
+  function isKnown(node) { return known.get(node.id) === node; }
+  Array.from(fresh.children).forEach(function (next) { if (next.id) wanted.set(next.id, next); });
+  Array.from(old.children).forEach(function (child) {
+    if (!child.id || isOwn(child)) return;
+    var next = wanted.get(child.id);
+    if (next && sameKind(child, next)) known.set(child.id, child); else old.removeChild(child);
+  });
+  at = old.firstChild;
   Array.from(fresh.childNodes).forEach(function (next) {
     while (at && isOwn(at)) at = at.nextSibling;
-    var known = next.id && named[next.id];
-    if (known && sameKind(known, next)) {
-      if (known === at) at = at.nextSibling; else old.insertBefore(known, at);
-      morph(known, next);
+    var same = next.id && known.get(next.id), passed;
+    if (same) {
+      while (at !== same && (isOwn(at) || !hasFocus(at) && (!isKnown(at) || hasFocus(same)))) {
+        passed = at;
+        at = at.nextSibling;
+        if (isKnown(passed)) old.insertBefore(passed, same.nextSibling);  // comes later
+        else if (!isOwn(passed)) old.removeChild(passed);
+      }
+      if (at === same) at = at.nextSibling; else old.insertBefore(same, at);
+      known.delete(next.id);
+      morph(same, next);
     } else if (at && sameKind(at, next)) {
       morph(at, next);
       at = at.nextSibling;
@@ -168,10 +185,12 @@ function number(value) {
   var size = Math.abs(value);
   return size && (size < 1e-3 || size >= 1e7) ? value.toExponential(3) : String(+value.toPrecision(5));
 }
-function length(s) {
+function length(s) {  // as show_duration in durations.py
+  var hours = Math.floor(s / 3600);
   if (s < 60) return +s.toFixed(1) + ' s';
   if (s < 3600) return Math.floor(s / 60) + ' min ' + two(Math.floor(s % 60)) + ' s';
-  return Math.floor(s / 3600) + ' h ' + two(Math.floor(s % 3600 / 60)) + ' min';
+  if (hours >= 48) return Math.floor(hours / 24) + ' d ' + two(hours % 24) + ' h';
+  return hours + ' h ' + two(Math.floor(s % 3600 / 60)) + ' min';
 }
 function across(svg, x) {
   if (svg.dataset.across === 'step') return 'step ' + Math.round(x);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from pathlib import Path
 from typing import Any, Iterator, List, Tuple
 
@@ -158,7 +159,9 @@ def test_the_list_is_searched_sorted_and_kept_up_to_date(
     browser.run(tab, "document.querySelector('#r-here-application_1_0005 input').click()")
     browser.run(tab, "window.same = true")
     made.index.held[0] = a_row(1, name="train-1", state="KILLED")
-    made.index.held.insert(0, a_row(77, name="brand-new", state="RUNNING", readers=("*",)))
+    since = time.time() - 76 * 3600
+    new = a_row(77, name="brand-new", state="RUNNING", submitted=since, readers=("*",))
+    made.index.held.insert(0, new)
     browser.wait_for(tab, "document.querySelector('#r-here-application_1_0077') !== null")
     row = "document.querySelector('#r-here-application_1_0001')"
     assert "KILLED" in browser.run(tab, f"{row}.textContent")
@@ -166,6 +169,9 @@ def test_the_list_is_searched_sorted_and_kept_up_to_date(
     assert browser.run(tab, "window.same")
     first = browser.run(tab, "document.querySelector('tbody tr').id")
     assert first == "r-here-application_1_0077"
+    ticking = f"document.querySelector('#{first} [data-ticks]')"
+    browser.wait_for(tab, f"{ticking}.ticks !== undefined")  # by the script
+    assert browser.run(tab, f"{ticking}.textContent") == "3 d 04 h"
     # The keyboard alone: "/" goes to the search.
     browser.press(tab, "/", "/")
     assert browser.run(tab, "document.activeElement.id") == "q"
@@ -176,6 +182,39 @@ def test_the_list_is_searched_sorted_and_kept_up_to_date(
     browser.run(tab, "document.querySelector('th.sorts, th a[href*=\"sort=name\"]').click()")
     browser.wait_for(tab, "location.search.includes('sort=name')")
     assert browser.run(tab, "document.querySelector('th[aria-sort]').textContent").startswith("Job")
+
+
+def test_the_keyboard_stays_in_its_row_when_others_go_come_or_change_places(
+    browser: Browser, portal: Tuple[FakePortal, str]
+) -> None:
+    made, url = portal
+    held = made.index.held
+    tab = browser.open(url)
+    link = "document.querySelector('#r-here-application_1_0005 a[href]')"
+    browser.wait_for(tab, f"{link} !== null")
+    browser.run(tab, f"window.kept = {link}; window.kept.focus()")
+    shown = "Array.from(document.querySelectorAll('tbody tr')).map(row => +row.id.slice(-4))"
+
+    def shows(rows: List[Any]) -> None:
+        held[:] = rows
+        numbers = [int(row.app_id[-4:]) for row in rows]
+        browser.wait_for(tab, f"{shown}.join() == '{','.join(map(str, numbers))}'")
+        assert browser.run(tab, "document.activeElement === window.kept"), numbers
+        assert browser.run(tab, f"{link} === window.kept"), numbers
+
+    by_number = {int(row.app_id[-4:]): row for row in held}
+    first = [int(row.app_id[-4:]) for row in held]
+    rest = [number for number in first if number not in (1, 2, 3)]
+    at = rest.index(5)
+    for numbers in (
+        rest,  # those before it are gone
+        [1, *rest, 2],
+        [5, *rest[at + 1 :], *rest[:at]],  # it comes before others
+        [*reversed(rest), 3],
+        [7, 5, 6],
+    ):
+        shows([by_number[number] for number in numbers])
+    assert browser.complaints == []
 
 
 def test_a_running_job_goes_on_and_ends_without_reloading(

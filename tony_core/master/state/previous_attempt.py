@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.files.location import is_remote
+from tony_core.history.folder import all_segments, place
 from tony_core.history.layout import KINDS, segment_name
 from tony_core.history.metric_series import SeriesStore
-from tony_core.history.reader import all_segments, place, read_events, read_series
+from tony_core.history.reader import read_events, read_series
 from tony_core.job.spec import Job
 from tony_core.master.state.folder import read_with_retries
 from tony_core.master.state.journal import Journal, JournalContent, JournalError

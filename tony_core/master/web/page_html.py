@@ -12,7 +12,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote
 
 from tony_core.charts import draw_charts
+from tony_core.durations import show_duration
 from tony_core.static import SCRIPT, STYLE, read_asset
+from tony_core.view import is_web, name_link
 
 TENSORBOARD = "tensorboard/?tensorboardColab=true"  # asks TensorBoard to use GET only
 ROWS = 200
@@ -127,15 +129,10 @@ def _links(job: Mapping[str, Any]) -> str:
             continue
         if name == "tensorboard":
             url = TENSORBOARD
-        elif not str(url).startswith(("http://", "https://")):
+        elif not is_web(str(url)):
             continue
-        out.append(f'<a href="{escape(str(url))}">{escape(_words(name))}</a>')
+        out.append(f'<a href="{escape(str(url))}">{escape(name_link(name))}</a>')
     return f'<p class="links">{"".join(out)}</p>' if out else ""
-
-
-def _words(name: str) -> str:
-    """``azkaban_log`` as a person writes it."""
-    return name.replace("_", " ").capitalize() if name.islower() else name.replace("_", " ")
 
 
 def _problems(job: Mapping[str, Any]) -> str:
@@ -219,7 +216,7 @@ def _row(task: Mapping[str, Any]) -> str:
     return (
         f'<tr><td class="mono">{escape(name)}{words}<td>{_state(str(task["state"]))}'
         f"<td>{escape(str(task['node']))}{gpus}<td class=num>{escape(exit_code)}"
-        f"<td class=num>{_span(task['duration_s'])}<td class=num>{escape(progress)}"
+        f"<td class=num>{show_duration(task['duration_s'])}<td class=num>{escape(progress)}"
         f"<td class=num>{f'{memory:.0f} MB' if memory else ''}<td>{_logs(task)}</tr>"
     )
 
@@ -238,7 +235,7 @@ def _logs(task: Mapping[str, Any]) -> str:
 def _log(task: Mapping[str, Any], run: Mapping[str, Any], name: str) -> str:
     """Where a stream of one of a task's containers is: at its node's own web server, or here."""
     url = str(run["log_url"])
-    if url.startswith(("http://", "https://")):
+    if is_web(url):
         return escape(f"{url.rstrip('/')}/{name}")
     query = "" if run is task else f"?container={quote(str(run['container']))}"
     return f"logs/{quote(str(task['task']))}/{name}{query}"
@@ -272,14 +269,4 @@ def _length(job: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> str:
         return ""
     # The tasks' times are by the master's clock, which is never set back.
     known = [t["started"] + t["duration_s"] for t in tasks if t.get("started") is not None]
-    return _span((job["finished"] or max([time.time(), *known])) - job["started"])
-
-
-def _span(seconds: Optional[float]) -> str:
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+    return show_duration((job["finished"] or max([time.time(), *known])) - job["started"])

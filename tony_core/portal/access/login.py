@@ -10,6 +10,7 @@ from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Protoc
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from tony_core.files.local import user_name
 from tony_core.portal.access.accounts import Accounts
 from tony_core.portal.access.origins import is_within, parse_networks
 from tony_core.portal.access.refusal import Refused
@@ -108,7 +109,7 @@ class SocketLogin:
         """Who asks, by the kernel."""
         uid = self._peers.uid_of(request)
         if uid not in (self._own, 0) or uid is None:
-            who = user_of(self._own)
+            who = user_name(self._own)
             whose = who if self._own == 0 else f"{who} and root"
             raise Refused(
                 403,
@@ -116,7 +117,7 @@ class SocketLogin:
                 " and no others. A portal for several users needs another login (docs/portal.md)",
             )
         if uid not in self._viewers:
-            name = user_of(uid)
+            name = user_name(uid)
             make = lambda: self._accounts.viewer(name, is_admin=True)  # noqa: E731
             self._viewers[uid] = await run_in_threadpool(make)
         return Identified(self._viewers[uid], f"socket {uid}")
@@ -164,22 +165,14 @@ class HeaderLogin:
         if uid is not None and uid not in self._uids:
             raise Refused(
                 403,
-                f"this portal is reached through its proxy only, and a process of {user_of(uid)} is"
-                " not it ([login] trusted-users in the portal's settings)",
+                "this portal is reached through its proxy only, and a process of"
+                f" {user_name(uid)} is not it ([login] trusted-users in the portal's settings)",
             )
 
 
 def trusted_uids(users: Iterable[str]) -> FrozenSet[int]:
     """The uids whose processes may be the proxy; raises KeyError for a user who is not known."""
     return frozenset((0, os.geteuid(), *(pwd.getpwnam(name).pw_uid for name in users)))
-
-
-def user_of(uid: int) -> str:
-    """A user's name on this machine; the number where it has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _only(request: Request, header: str) -> str:

@@ -78,6 +78,5 @@ class LocationState(NamedTuple):
     root: str
     jobs: int = 0
     problem: str = ""  # why it cannot be read now; empty: it can
-    checked: float = 0.0  # when it was last read without a problem
     waiting: int = 0  # histories that are found and not read yet
     notes: Tuple[str, ...] = ()  # what an administrator should know, e.g. of retention

@@ -200,7 +200,7 @@ class LocationScan:
         except Exception:
             return self.record_fault()
         self._retries = 0
-        self._note("", time.time(), jobs)
+        self._note("", jobs)
         return 0.0 if is_busy else max(0.0, began + STEP_S - time.monotonic())
 
     def record_fault(self) -> float:
@@ -221,15 +221,14 @@ class LocationScan:
         self._listing = Listing()  # finds again what was being read
         if problem != self._state.problem:
             self._log(f"history location {self._location.name}: {problem}")
-        self._note(problem, self._state.checked, self._state.jobs)
+        self._note(problem, self._state.jobs)
         self._retries += 1
         return min(_LONGEST_RETRY_S, _RETRY_S * 2.0 ** min(10, self._retries - 1))
 
-    def _note(self, problem: str, checked: float, jobs: int) -> None:
+    def _note(self, problem: str, jobs: int) -> None:
         self._state = self._state._replace(
             jobs=jobs,
             problem=problem,
-            checked=checked,
             waiting=len(self._new) + len(self._reading),
             notes=(*self._retention.notes, *filter(None, (self._unlisted,))),
         )

@@ -7,9 +7,8 @@ to keep the owners, a portal reads that TonY's folders where they are.
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, NamedTuple, Optional, Tuple
 
 from tony_core.files.location import (
     base_name,
@@ -24,6 +23,7 @@ from tony_core.files.registry import filesystem
 from tony_core.history.access import file_mode, prepare
 from tony_core.history.layout import CONFIG, ENDED, SUMMARY, segment_name
 from tony_core.history.reader import JobHistory
+from tony_core.jsontext import write_value
 from tony_core.portal.job_folders import JobFolder, open_local, open_remote
 from tony_core.portal.jvm.location import FINISHED, INTERMEDIATE, JvmFolder, JvmLocation
 
@@ -102,11 +102,7 @@ def _written(record: JobHistory, config: Optional[bytes]) -> Iterator[Tuple[str,
     """The files of a history, the summary last: with it the job is there."""
     if config is not None:
         yield CONFIG, config
-    lines = b"".join(_encode(event) + b"\n" for event in record.events)
+    lines = b"".join(write_value(event).encode() + b"\n" for event in record.events)
     yield segment_name(1), lines
     summary = {"job": record.job, "tasks": record.tasks, "metrics": record.metrics}
-    yield SUMMARY, _encode(summary)
-
-
-def _encode(data: Mapping[str, Any]) -> bytes:
-    return json.dumps(data, separators=(",", ":"), default=str).encode()
+    yield SUMMARY, write_value(summary).encode()

@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.files.location import base_name, is_app_id, is_remote, join, local_path
-from tony_core.files.port import FileSystem, Stat
+from tony_core.files.port import Stat
 from tony_core.files.registry import filesystem
 from tony_core.history.metric_file import Wanted
 from tony_core.history.reader import JobHistory, NoHistory
@@ -48,12 +48,6 @@ _SHOWN = 5  # names in a message
 
 class JvmFolder(JobFolder):
     """One job's folder: ``.jhist`` files and a configuration."""
-
-    def __init__(self, app_id: str, owner: str, location: str, files: FileSystem) -> None:
-        self.app_id = app_id
-        self.owner = owner
-        self.location = location
-        self._files = files
 
     def fingerprint(self) -> Fingerprint:
         listed = self._files.list(self.location)
@@ -110,9 +104,6 @@ class JvmFolder(JobFolder):
 
     def _get(self, name: str, limit: int) -> bytes:
         return self._files.get(join(self.location, name), limit)
-
-    def close(self) -> None:
-        self._files.close()
 
 
 class _Place(NamedTuple):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import List
+from typing import List, Tuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tony_core.history.layout import ENDED
+from tony_core.portal.endings import Endings
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.site import Endings, Problem, Site
+from tony_core.portal.site import Problem, Site
 
 MODIFY_ACL = "tony.yarn.acl.modify"
 
@@ -40,7 +41,7 @@ def routes(site: Site) -> List[Route]:
     ]
 
 
-def _admit(site: Site, request: Request) -> tuple[JobRow, Endings]:
+def _admit(site: Site, request: Request) -> Tuple[JobRow, Endings]:
     row = site.find(request)
     if row.state in ENDED:
         text = f"{row.app_id} ended as {row.state}; there is nothing to end any more."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -14,18 +13,19 @@ from starlette.routing import Route
 
 from tony_core.charts import MEASURED, draw_charts, tasks_to_draw
 from tony_core.history.configuration import ConfigEntry
-from tony_core.history.layout import ENDED, event_number
+from tony_core.history.layout import ENDED
 from tony_core.history.lost_work import tasks_to_measure
 from tony_core.history.metric_file import Latest
-from tony_core.history.reader import JobHistory
-from tony_core.history.timeline import Timeline, timeline
+from tony_core.history.timeline import timeline
 from tony_core.portal.bars import Drawing, draw
+from tony_core.portal.formats import show_json
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import JobSource
 from tony_core.portal.pages.end import may_end
-from tony_core.portal.site import Problem, Site, safe_links
+from tony_core.portal.rendering import StoryLine, read_story
+from tony_core.portal.site import Problem, Site
 from tony_core.portal.tensorboard import KEY as LOG_DIR_KEY
-from tony_core.view import JobView, TaskView
+from tony_core.view import JobView, TaskView, web_links
 
 TABS = (
     ("", "Overview"),
@@ -43,16 +43,6 @@ CHARTS_OF_A_PAGE = 60
 LINES_SHOWN = 60  # of the story, on the overview
 LINES_OF_A_PAGE = 500
 _ORDER = {"failed": 0, "lost": 1, "killed": 2, "running": 3}
-_WEIGHTS = ("info", "warning", "decision", "error")
-
-
-class Line(NamedTuple):
-    """A line of the story."""
-
-    number: int
-    time: float
-    text: str
-    weight: str
 
 
 class OpenJob(NamedTuple):
@@ -69,7 +59,7 @@ class OpenJob(NamedTuple):
 class Course(NamedTuple):
     """How it went: what is made from story and metrics."""
 
-    story: Tuple[Line, ...]
+    story: Tuple[StoryLine, ...]
     timeline: Mapping[str, Any]  # as api/timeline answers
     drawing: Drawing  # the same, drawn
     own_charts: str  # some, without what is measured of the machine
@@ -108,7 +98,7 @@ def open_job(site: Site, request: Request) -> OpenJob:
     def make() -> Tuple[JobView, Mapping[str, str], Tuple[str, ...], bool]:
         record = source.record(events=False, metrics=False)
         view = source.view()
-        links = {**safe_links(view.links, frozenset(("portal",))), **safe_links(source.links())}
+        links = {**web_links(view.links, "portal"), **web_links(source.links())}
         return view, links, record.problems, bool(record.job)
 
     with reading():
@@ -143,7 +133,7 @@ def course_of(site: Site, request: Request, job: OpenJob) -> Course:
             read_story(record),
             line.to_json(),
             draw(line),
-            draw_charts(tasks, own, CHARTS_SHOWN, url, breaks_of(line)),
+            draw_charts(tasks, own, CHARTS_SHOWN, url, line.breaks),
             record.problems,
         )
 
@@ -187,7 +177,7 @@ def show_overview(site: Site, request: Request) -> Response:
         story=list(reversed(course.story[-LINES_SHOWN:])),
         lines=len(course.story),
         charts=Markup(course.own_charts),  # noqa: S704 - draw_charts escapes
-        result=_pretty(job.view.result),
+        result=show_json(job.view.result),
         drawing=course.drawing,
         has_tensorboard=_has_tensorboard(site, job),
     )
@@ -242,7 +232,7 @@ def show_metrics(site: Site, request: Request) -> Response:
             has_breaks, lambda latest: tasks_to_draw(tasks, latest), job.view
         )
         problems.extend(record.problems)
-        breaks = breaks_of(timeline(record)) if has_breaks else ()
+        breaks = timeline(record).breaks if has_breaks else ()
         url = site.job_url(request, job.row, "api/metrics")
         return draw_charts(tasks, record.metrics, CHARTS_OF_A_PAGE, url, breaks)
 
@@ -292,24 +282,6 @@ def show_config(site: Site, request: Request) -> Response:
         shows_all=shows_all,
         changed=len(changed),
         number_of_entries=len(entries),
-    )
-
-
-def breaks_of(line: Timeline) -> Tuple[float, ...]:
-    """When further sessions began."""
-    return tuple(session.begin for session in line.sessions[1:])
-
-
-def read_story(record: JobHistory) -> Tuple[Line, ...]:
-    """The story's lines; what is odd in one gets its default."""
-    return tuple(
-        Line(
-            event_number(event),
-            _time(event.get("time")),
-            str(event.get("text") or event.get("kind") or ""),
-            str(event.get("weight")) if event.get("weight") in _WEIGHTS else "info",
-        )
-        for event in record.events
     )
 
 
@@ -367,20 +339,11 @@ def _troubled_first(tasks: Sequence[TaskView]) -> Tuple[TaskView, ...]:
     return tuple(sorted(tasks, key=lambda task: _ORDER.get(task.state, 4)))
 
 
-def _pretty(value: Any) -> str:
-    return "" if value is None else json.dumps(value, indent=2, ensure_ascii=False, default=str)
-
-
 def _number(request: Request, name: str) -> int:
     text = request.query_params.get(name, "0") or "0"
     if text.isascii() and text.isdecimal() and len(text) < 10:
         return int(text)
     raise Problem(400, "This address asks for something odd", f"{name}={text!r} is no number")
-
-
-def _time(value: Any) -> float:
-    is_time = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_time and 0 <= value < 1e11 else 0.0
 
 
 def _path(request: Request) -> str:

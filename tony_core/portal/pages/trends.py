@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tony_core.charts import draw_chart, line_style
+from tony_core.durations import show_duration
 from tony_core.history.figures import name_figure
 from tony_core.history.trends import (
     NEIGHBOURS,
@@ -26,7 +27,7 @@ from tony_core.history.trends import (
     config_changes,
     find_trends,
 )
-from tony_core.portal.formats import show_amount, show_number, show_span
+from tony_core.portal.formats import show_amount, show_number
 from tony_core.portal.index.queries import BadQuery
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.pages.compare import read_config
@@ -131,7 +132,7 @@ def trends_json(site: Site, request: Request) -> Mapping[str, Any]:
 def show_value(figure: str, value: Optional[float]) -> str:
     """A figure's value for people."""
     if figure.endswith("_s"):
-        return show_span(value)
+        return show_duration(value)
     return show_amount(value, 3) if "_hours" in figure else show_number(value, 3)
 
 

@@ -23,7 +23,7 @@ from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.site.endpoints import rm_web
 from tony_core.job.settings import is_remote
 from tony_core.job.spec import History
-from tony_core.view import JobView, TaskView
+from tony_core.view import JobView, TaskView, is_web, web_links
 
 
 def links_of(
@@ -34,7 +34,7 @@ def links_of(
     ``application`` is the result of :func:`application_page`, ``kept`` that of
     :func:`history_page`, ``portal`` that of :func:`portal_page`.
     """
-    known = {name: url for name, url in view.links.items() if is_web(url)}
+    known = web_links(view.links)
     found: Dict[str, str] = {}
     if application:
         found[APPLICATION] = _same_manager(application, known.get(PAGE, ""))
@@ -82,15 +82,6 @@ def _log_of(task: TaskView, page: str) -> str:
     if is_remote(task.log_url):
         return task.log_url if is_web(task.log_url) else ""
     return f"{page.rstrip('/')}/logs/{quote(task.task)}" if task.log_url and page else ""
-
-
-def is_web(url: str) -> bool:
-    """Whether a link may lead there."""
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and url.startswith(f"{parts.scheme}://")
-    except ValueError:
-        return False
 
 
 def history_page(ti: Any) -> str:

@@ -18,10 +18,9 @@ from typing import (
 )
 from urllib.parse import quote
 
-from tony_airflow.links.addresses import is_web
 from tony_airflow.pages.history import Connections, Log, PageNotFound, RecordedJob, TaskInstanceKey
 from tony_core.job.mask import mask_text
-from tony_core.view import JobView, TaskView
+from tony_core.view import JobView, TaskView, web_links
 
 EVENTS = 300  # the last ones
 TASKS = 500
@@ -192,8 +191,7 @@ def _metrics(tasks: Sequence[TaskView]) -> str:
 def _links(links: Mapping[str, str]) -> str:
     found = [
         f"<a rel='noreferrer noopener' href={_href(url)}>{_text(name)}</a>"
-        for name, url in links.items()
-        if is_web(url)
+        for name, url in web_links(links).items()
     ]
     return f"<p>{' '.join(found)}</p>" if found else ""
 
