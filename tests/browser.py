@@ -78,7 +78,10 @@ class Browser:
 
         def all_there() -> bool:
             expression = "document.documentElement ? document.documentElement.outerHTML : ''"
-            answer = self.call("Runtime.evaluate", tab, expression=expression)
+            try:
+                answer = self.call("Runtime.evaluate", tab, expression=expression)
+            except AssertionError:  # on its way to another page
+                return False
             found[0] = str(answer["result"].get("value", ""))  # none on its way to a page
             return all(text in found[0] for text in texts)
 

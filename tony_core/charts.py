@@ -7,17 +7,19 @@ that ``static/page.js`` zooms by the ``viewBox`` alone and finds the values agai
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_right
 from html import escape
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from tony_core.jsontext import is_number
 
 CHARTS = 12
-LINES = 8
+LINES = 8  # of a job's chart; and as many colours has the style
 GRID = 1_000_000
 _MARGIN = 30_000  # above the highest and below the lowest point
 _POINTS = 1000  # of one line
+
+OTHER = f"c{LINES}"  # the style of a line that the legend does not name
 
 Points = Sequence[Tuple[float, float]]
 MEASURED = (
@@ -81,6 +83,13 @@ def read_points(value: Any) -> Points:
     ]
 
 
+def line_style(number: int) -> str:
+    """The classes of a line and of its mark in a legend: the colours, then the same ones dashed,
+    then dotted. For up to three times :data:`LINES`."""
+    dashes, colour = divmod(number, LINES)
+    return f"c{colour}" + (f" d{dashes}" if dashes else "")
+
+
 def _choose_tasks(
     tasks: Sequence[Mapping[str, Any]], by_name: Mapping[str, Mapping[str, Any]]
 ) -> List[str]:
@@ -96,7 +105,8 @@ def _choose_tasks(
 
 def _legend(drawn: Sequence[str], rest: int, url: str) -> str:
     items = "".join(
-        f'<li><i class="c{number}"></i>{escape(task)}</li>' for number, task in enumerate(drawn)
+        f'<li><i class="{line_style(number)}"></i>{escape(task)}</li>'
+        for number, task in enumerate(drawn)
     )
     more = f'<li class="soft">and {rest} more: <a href="{escape(url)}">all</a></li>' if rest else ""
     return f'<ul class="legend mono">{items}{more}</ul>'
@@ -105,10 +115,10 @@ def _legend(drawn: Sequence[str], rest: int, url: str) -> str:
 def _chart(
     name: str, found: Mapping[str, Any], drawn: Sequence[str], breaks: Sequence[float] = ()
 ) -> str:
-    chosen = [(number, task) for number, task in enumerate(drawn) if task in found]
+    chosen = [(line_style(number), task) for number, task in enumerate(drawn) if task in found]
     if not chosen:  # only by tasks that are no lines: one of them, in no task's colour
-        chosen = [(LINES, min(found))]
-    lines = [(number, task, read_points(found[task])) for number, task in chosen]
+        chosen = [(OTHER, min(found))]
+    lines = [(style, task, read_points(found[task])) for style, task in chosen]
     lines = [line for line in lines if line[2]]
     return draw_chart(name, lines, breaks=breaks) if lines else ""
 
@@ -118,30 +128,28 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _parts(points: Points, breaks: Sequence[float]) -> List[Points]:
-    """The points between the breaks; a part of none is left out."""
-    ends = [-math.inf, *sorted(breaks), math.inf]
-    parts = [
-        [point for point in points if begin <= point[0] < end]
-        for begin, end in zip(ends, ends[1:])  # noqa: B905, RUF007 - Python 3.9
-    ]
-    return [part for part in parts if part]
+    """The points between the breaks, which are in order; a part of none is left out."""
+    parts: Dict[int, List[Tuple[float, float]]] = {}
+    for point in points:
+        parts.setdefault(bisect_right(breaks, point[0]), []).append(point)
+    return [parts[number] for number in sorted(parts)]
 
 
 def draw_chart(
     name: str,
-    lines: Sequence[Tuple[int, str, Points]],
+    lines: Sequence[Tuple[str, str, Points]],
     across: str = "time",
     breaks: Sequence[float] = (),
 ) -> str:
-    """One chart of ``(colour, label, points)`` lines; ``across``: what a point's first number is,
-    ``time`` or ``day`` (since the epoch), ``seconds`` or ``step``."""
+    """One chart of ``(style, label, points)`` lines (:func:`line_style`); ``across``: what a
+    point's first number is, ``time`` or ``day`` (since the epoch), ``seconds`` or ``step``."""
     starts = [point[0] for *_, points in lines for point in points]
     values = [point[1] for *_, points in lines for point in points]
     low, high = min(values), max(values)
     first, width = min(starts), (max(starts) - min(starts)) or 1.0
     height = (high - low) or 1.0
-    paths = []
-    for number, label, points in lines:
+    paths, breaks = [], sorted(breaks)
+    for style, label, points in lines:
         for part, some in enumerate(_parts(points, breaks)):
             path = " ".join(
                 f"{(at - first) / width * GRID:.0f},{GRID - (value - low) / height * GRID:.0f}"
@@ -149,13 +157,13 @@ def draw_chart(
             )
             # Only the first part has a title: so page.js knows that the others are of that line.
             title = f"<title>{escape(label)}: {points[-1][1]:.6g}</title>" if not part else ""
-            paths.append(f'<polyline class="c{number}" points="{path}">{title}</polyline>')
-    number, label, points = lines[0]
+            paths.append(f'<polyline class="{style}" points="{path}">{title}</polyline>')
+    style, label, points = lines[0]
     title = escape(name)
     box = f"0 {-_MARGIN} {GRID} {GRID + 2 * _MARGIN}"
     return (
         f'<div class="chart"><b>{title}</b> <span class="range soft">{low:.4g} … {high:.4g}'
-        f'</span><p class="now"><i class="c{number}"></i><span class="soft">{escape(label)}</span>'
+        f'</span><p class="now"><i class="{style}"></i><span class="soft">{escape(label)}</span>'
         f" {points[-1][1]:.5g}</p>"
         f'<svg viewBox="{box}" preserveAspectRatio="none" role="img"'
         f' aria-label="{title} from {low:.4g} to {high:.4g}"'

@@ -351,3 +351,8 @@ def test_the_rest() -> None:
     assert made.hadoop.security is False
     assert made.limits.total == (("memory", 65536),)
     assert "none of GANG, FCFS" in why({"tony.application.distributed-mode": "GNG"})
+
+
+def test_a_list_of_groups_reaches_yarn_as_groups() -> None:
+    made = job({**WORKER, "tony.yarn.acl.view": " staff", "tony.yarn.acl.modify": " "})
+    assert (made.yarn.view_acl, made.yarn.modify_acl) == (" staff", None)

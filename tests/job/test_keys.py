@@ -32,6 +32,7 @@ def test_a_read_of_an_undeclared_key_fails() -> None:
 
 VALUES = {
     Kind.TEXT: "word",
+    Kind.ACL: "ann,bob staff",
     Kind.INT: "7",
     Kind.MEMORY: "7g",
     Kind.DURATION: "7h",

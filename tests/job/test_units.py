@@ -122,3 +122,20 @@ def test_any_text_is_a_value_or_a_value_error(text: str) -> None:
             parse(text)  # type: ignore[operator]
         except ValueError as error:
             assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "acl"),
+    [
+        ("ann,bob staff", "ann,bob staff"),
+        (" staff,ops", " staff,ops"),
+        ("  staff ", " staff"),
+        (" ann staff", "ann staff"),
+        ("*", "*"),
+        ("\n      ann,bob staff\n    ", "ann,bob staff"),
+        ("\tann", "ann"),
+        ("ann\n", "ann"),
+    ],
+)
+def test_a_list_of_only_groups_keeps_its_blank(text: str, acl: str) -> None:
+    assert units.parse_acl(text) == acl

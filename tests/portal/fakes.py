@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -137,10 +148,10 @@ class FakeEndings:
         self.ended: List[str] = []
         self.problem = ""
 
-    def may_end(self, viewer: Viewer, row: JobRow) -> bool:
+    def may_end(self, viewer: Viewer, row: JobRow, find_modify_acl: Callable[[], str]) -> bool:
         return viewer.name == row.owner and row.state == "RUNNING"
 
-    def end_job(self, viewer: Viewer, row: JobRow) -> str:
+    def end_job(self, viewer: Viewer, row: JobRow, find_modify_acl: Callable[[], str]) -> str:
         if self.problem:
             raise OSError(self.problem)
         self.ended.append(row.app_id)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import time
 from html.parser import HTMLParser
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 
 from tests.portal.fakes import NASTY, FakePortal, a_row, a_source, a_task, an_event
+from tony_core.history.configuration import ConfigEntry
 from tony_core.portal.index.database import IndexBusy
-from tony_core.portal.index.rows import Usage
+from tony_core.portal.index.rows import JobRow, Usage
 from tony_core.portal.viewer import Viewer
 
 JOB = "/jobs/application_1_0001/"
@@ -438,3 +439,34 @@ def test_a_job_that_has_ended_has_nothing_to_end() -> None:
         answer = client.get(JOB + "end")
         assert answer.status_code == 403 and "ended as SUCCEEDED" in answer.text
         assert "tony kill" not in answer.text
+
+
+def test_the_list_of_who_may_end_a_job_is_that_of_its_kept_configuration() -> None:
+    source = a_source(a_row(state="RUNNING", finished=None, readers=("*",)), running=True)
+    lists: List[str] = []
+
+    def may_end(viewer: Viewer, row: JobRow, find_modify_acl: Callable[[], str]) -> bool:
+        lists.append(find_modify_acl())
+        return lists[-1] == "bob"
+
+    def unreadable() -> Tuple[ConfigEntry, ...]:
+        raise OSError("damaged")
+
+    def again() -> FakePortal:
+        """Without what was kept of the job."""
+        portal = FakePortal(source, viewer=Viewer("bob"))
+        portal.endings.may_end = may_end  # type: ignore[method-assign]
+        return portal
+
+    with again().client() as client:
+        assert "End this job" not in client.get(JOB).text
+        assert client.get(f"{JOB}end").status_code == 403
+    source.entries = (ConfigEntry("tony.yarn.acl.modify", "bob", "--conf"),)
+    with again().client() as client:
+        assert "End this job" in client.get(JOB).text
+        assert client.get(f"{JOB}end").status_code == 200
+    source.config = unreadable  # type: ignore[method-assign]
+    with again().client() as client:
+        assert "End this job" not in client.get(JOB).text
+        assert client.get(f"{JOB}end").status_code == 403
+    assert set(lists) == {"", "bob"}

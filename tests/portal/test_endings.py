@@ -88,6 +88,39 @@ def test_an_administrator_of_the_portal_is_none_of_the_cluster(make: Make) -> No
     assert scheduler.killed == [] and "result=failed" in audited[0]
 
 
+@pytest.mark.parametrize(
+    ("acl", "may"),
+    [("eve", True), ("*", True), (" ann", True), ("bob,eve staff", True),
+     ("", False), ("bob ops", False), ("ann", False), (" eve", False)],
+)  # fmt: skip
+def test_whom_the_jobs_list_names_ends_it_as_himself(make: Make, acl: str, may: bool) -> None:
+    """EVE is in the group ann."""
+    made, scheduler, audited, envs = make("yarn", True)
+    assert made.may_end(EVE, ROW, lambda: acl) is may
+    if may:
+        assert made.end_job(EVE, ROW, lambda: acl) == f"{APP} has ended"
+        assert {env.get(PROXY_USER) for env in envs[1:]} == {"eve"}
+        assert "viewer=eve" in audited[0] and "owner=ann" in audited[0]
+    else:
+        with pytest.raises(NotEnded, match="is ann's, and you are eve"):
+            made.end_job(EVE, ROW, lambda: acl)
+        assert scheduler.killed == []
+
+
+def test_a_list_is_read_only_where_it_decides(make: Make) -> None:
+    def fail() -> str:
+        raise AssertionError("it was read")
+
+    made, scheduler, _, _ = make("yarn", True)
+    assert made.may_end(ANN, ROW, fail) and made.may_end(ADMIN, ROW, fail)
+    scheduler.set(view_refusal="the cluster does not show it to eve")
+    assert not made.may_end(EVE, ROW, lambda: "eve"), "the cluster decides"
+    own, _, _, _ = make("yarn", False, own="ann")
+    assert not own.may_end(EVE, ROW, fail), "a portal for its own user acts for no other"
+    embedded, _, _, _ = make("local", True, own="ann")
+    assert not embedded.may_end(EVE, ROW, fail)
+
+
 def test_a_folder_with_the_id_of_another_users_job_ends_nothing(make: Make) -> None:
     made, scheduler, _, _ = make("yarn", True)
     eves = ROW._replace(owner="eve")

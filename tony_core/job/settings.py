@@ -182,6 +182,8 @@ class Settings:
             return _parse_choice(text, key.choices)
         if kind in (Kind.LIST, Kind.ROLES, Kind.FILES):
             return units.parse_list(text)
+        if kind is Kind.ACL:
+            return units.parse_acl(text)
         if kind is Kind.ENVS:
             return units.parse_env_list(text)
         if kind is Kind.LIMIT:

@@ -102,6 +102,15 @@ def parse_bool(text: str) -> bool:
     return word == "true"
 
 
+def parse_acl(text: str) -> str:
+    """Users, a blank, groups: of groups alone the blank before them stays. The indentation of a
+    value on a line of its own is none."""
+    names = text.strip()
+    before = text[: len(text) - len(text.lstrip())]
+    are_groups = before and not before.strip(" ") and " " not in names
+    return f" {names}" if are_groups else names
+
+
 def parse_list(text: str) -> Tuple[str, ...]:
     """A comma list; blanks around the items and empty items are dropped."""
     return tuple(item for item in (part.strip() for part in text.split(",")) if item)

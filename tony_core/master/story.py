@@ -11,10 +11,12 @@ import json
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, Tuple
 
-from tony_core.history.layout import ATTEMPT_GAP
+from tony_core.history.layout import ATTEMPT_GAP, StoryKind
+from tony_core.jsontext import is_number
 from tony_core.master.session.commands import AddStoryLine, Level
 
 KEPT = 20_000
+SESSIONS = 1000
 LARGEST = 1 << 53  # a larger number is damage
 
 LOUD = (Level.DECISION, Level.ERROR)
@@ -31,14 +33,18 @@ class Story:
         self._lines: Deque[Tuple[int, bytes]] = deque(maxlen=KEPT)
         self._waiting: List[Callable[[], None]] = []
         self.last = 0
+        #: When the newest sessions began, seconds since the epoch.
+        self.session_begins: Deque[float] = deque(maxlen=SESSIONS)
 
     def inherit(self, events: List[Mapping[str, Any]]) -> None:
         """Take over the previous attempts' lines, from history."""
         for event in events:
-            number = event.get("n")
+            number, at = event.get("n"), event.get("time")
             if isinstance(number, int) and self.last < number < LARGEST:
                 self.last = number
                 self._lines.append((number, _encode(event)))
+                if event.get("kind") == StoryKind.SESSION_STARTED.value and is_number(at):
+                    self.session_begins.append(at)
         self.last += ATTEMPT_GAP
 
     def add(self, line: AddStoryLine, at: float) -> None:
@@ -56,6 +62,8 @@ class Story:
         }
         data = _encode(entry)
         self._lines.append((self.last, data))
+        if line.kind is StoryKind.SESSION_STARTED:
+            self.session_begins.append(entry["time"])
         self._written(data, line.level in LOUD)
         self.release()
 

@@ -6,7 +6,6 @@ import asyncio
 import time
 from typing import Any, Dict, List, Mapping, Tuple
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -63,8 +62,8 @@ def routes(site: Site) -> List[Route]:
         check_query(request, "since", "wait", "location")
         since = _number(request, "since")
         wait = min(LONGEST_WAIT_S, _number(request, "wait"))
-        _, source = await run_in_threadpool(site.open, request)
-        lines, following = await _await_events(request, source, int(since), wait)
+        _, source = await site.run(request, site.open, request)
+        lines, following = await _await_events(site, request, source, int(since), wait)
         return json_answer({"events": list(lines), "next": following})
 
     def config(request: Request) -> Response:
@@ -106,12 +105,12 @@ def tasks_json(job: OpenJob) -> Mapping[str, Any]:
 
 
 async def _await_events(
-    request: Request, source: JobSource, since: int, wait: float
+    site: Site, request: Request, source: JobSource, since: int, wait: float
 ) -> Tuple[List[Mapping[str, Any]], int]:
     """The story from ``since`` on, as soon as it goes on; holds no thread meanwhile."""
     deadline = time.monotonic() + wait
     while True:
-        lines, following = await run_in_threadpool(source.events, since)
+        lines, following = await site.run(request, source.events, since)
         left = deadline - time.monotonic()
         if lines or left <= 0 or not source.is_running or await request.is_disconnected():
             return lines, following

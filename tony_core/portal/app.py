@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from inspect import iscoroutinefunction
 from typing import Any, Callable, List, Mapping, Optional, Sequence
 
 from starlette.applications import Starlette
@@ -29,6 +30,7 @@ from tony_core.portal.site import (
     TensorBoardOpener,
     json_answer,
 )
+from tony_core.portal.viewer_places import NoPlace
 
 TABS = (
     Tab("/jobs", "Jobs"),
@@ -89,6 +91,9 @@ def create_app(
     def on_busy(request: Request, error: Any) -> Response:
         return refuse(request, 503, "The portal has no answer in time", f"{error}.")
 
+    def on_no_place(request: Request, error: Any) -> Response:
+        return refuse(request, 503, "Too many pages at once", f"{error}.")
+
     def on_fault(request: Request, error: Exception) -> Response:
         log("".join(traceback.format_exception(error)))
         text = f"A fault of the portal itself ({type(error).__name__}); its log has more."
@@ -99,6 +104,7 @@ def create_app(
         SeveralJobs: on_several,
         HTTPException: on_http,
         IndexBusy: on_busy,
+        NoPlace: on_no_place,
         Exception: on_fault,
     }
     return Starlette(
@@ -111,8 +117,20 @@ def create_app(
 def _pages(site: Site) -> List[BaseRoute]:
     found: List[BaseRoute] = []
     for part in (jobs, usage, compare, trends, api, logs, end, tensorboard, job):
-        found += part.routes(site)
+        found += (_in_a_place(site, route) for route in part.routes(site))
     return found
+
+
+def _in_a_place(site: Site, route: Route) -> Route:
+    """The route, answered in one of the viewer's places; what is no thread's takes its own."""
+    if iscoroutinefunction(route.endpoint):
+        return route
+
+    async def answer(request: Request) -> Response:
+        return await site.run(request, route.endpoint, request)
+
+    methods = None if route.methods is None else sorted(route.methods)
+    return Route(route.path, answer, methods=methods)
 
 
 def _static(site: Site) -> List[BaseRoute]:

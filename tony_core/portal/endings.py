@@ -7,15 +7,16 @@ embedded           the portal's own user           for that user, of his own job
 a cluster, own     the portal's own user           for that user, of his own jobs
 a cluster, many    the viewer, by a proxy user     for the owner, where the cluster
                                                    lets the portal act for him; for an
-                                                   administrator of the portal, where the
+                                                   administrator of the portal, and whom
+                                                   the job's list names, where the
                                                    cluster shows the job to him
 =================  ==============================  ===================================
 
 Whose job it is, the scheduler says: a history with another user's id in its name ends nothing. An
 administrator acts as himself, too: whether he may end another's job, the cluster decides, by its
-own administrators and the job's ``tony.yarn.acl.modify``. No scheduler says beforehand whether it
-would, and the index does not hold that list, so those whom it names have no button. Every attempt
-is a line in the access log.
+own administrators and the job's ``tony.yarn.acl.modify``. So do those whom that list names, as the
+job's kept configuration has it. No scheduler says beforehand whether it would: a button may be
+there, and the answer a refusal. Every attempt is a line in the access log.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tony_core.portal.index.rows import JobRow
 from tony_core.portal.live_jobs import LiveJob, LiveJobs
 from tony_core.portal.schedulers import EMBEDDED, SchedulerPool, TooLate
 from tony_core.portal.task_logs import owned_status
-from tony_core.portal.viewer import Viewer
+from tony_core.portal.viewer import Viewer, is_listed
 from tony_core.schedulers.port import Scheduler, SchedulerError
 
 KILL_S = 60.0  # the programs' grace is 10 s by default
@@ -39,6 +40,7 @@ KNOWN_S = 60.0  # that the cluster lets the portal act for a user
 _MOST_KNOWN = 5000
 Audit = Callable[[str, Viewer, JobRow, str], None]
 """Takes a result (``ended``, ``refused``, ``failed``), who, which job, and a sentence."""
+FindAcl = Callable[[], str]
 
 
 class NotEnded(Exception):
@@ -65,23 +67,29 @@ class Endings:
         self._lock = threading.Lock()
         self._known: Dict[Tuple[str, str, str], Tuple[float, bool]] = {}
 
-    def may_end(self, viewer: Viewer, row: JobRow) -> bool:
-        """Whether there is a button."""
+    def may_end(self, viewer: Viewer, row: JobRow, find_modify_acl: FindAcl = lambda: "") -> bool:
+        """Whether there is a button.
+
+        ``find_modify_acl`` reads the users and groups that the job lets change it.
+        """
         job = self._live.job(row.app_id, row.owner)
         if job is None:
             return False
         user = self._pool.user_for(job.scheduler, viewer.name)
         if self._is_his(viewer, row, job):
             return self._may_act(job, user)
-        return self._is_for_cluster(viewer, job) and self._may_act(job, user, job.status.app_id)
+        may_ask = self._is_for_cluster(viewer, job, find_modify_acl)
+        return may_ask and self._may_act(job, user, job.status.app_id)
 
-    def end_job(self, viewer: Viewer, row: JobRow) -> str:
+    def end_job(self, viewer: Viewer, row: JobRow, find_modify_acl: FindAcl = lambda: "") -> str:
         """End it; what happened, as a sentence. Raises :class:`NotEnded`."""
         job = self._live.job(row.app_id, row.owner)
         try:
             if job is None:
                 raise NotEnded(f"no scheduler of this portal lists {row.app_id} as running")
-            if not self._is_his(viewer, row, job) and not self._is_for_cluster(viewer, job):
+            if not (
+                self._is_his(viewer, row, job) or self._is_for_cluster(viewer, job, find_modify_acl)
+            ):
                 raise NotEnded(f"{row.app_id} is {row.owner}'s, and you are {viewer.name}")
             result, text = self._end(viewer, row, job)
         except NotEnded as error:
@@ -125,9 +133,11 @@ class Endings:
         own = self._own if job.scheduler == EMBEDDED else self._name_at(job.scheduler)
         return own == row.owner
 
-    def _is_for_cluster(self, viewer: Viewer, job: LiveJob) -> bool:
-        """Whether a cluster is to decide if an administrator may end another's job."""
-        return viewer.is_admin and self._is_for_many and job.scheduler != EMBEDDED
+    def _is_for_cluster(self, viewer: Viewer, job: LiveJob, find_modify_acl: FindAcl) -> bool:
+        """Whether a cluster is to decide if the viewer may end another's job."""
+        if not self._is_for_many or job.scheduler == EMBEDDED:
+            return False
+        return viewer.is_admin or is_listed(viewer, find_modify_acl())
 
     def _name_at(self, scheduler: str) -> str:
         """The portal's own name at a cluster; empty where that is not known now."""

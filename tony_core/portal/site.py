@@ -17,6 +17,7 @@ from typing import (
     Protocol,
     Sequence,
     Tuple,
+    TypeVar,
 )
 from urllib.parse import quote, urlencode
 
@@ -35,7 +36,10 @@ from tony_core.portal.rendering import make_templates
 from tony_core.portal.settings import Settings
 from tony_core.portal.tensorboard import Instance
 from tony_core.portal.viewer import Viewer
+from tony_core.portal.viewer_places import ViewerPlaces
 from tony_core.static import SCRIPT, STYLE, read_asset
+
+T = TypeVar("T")
 
 
 class Problem(Exception):
@@ -125,6 +129,7 @@ class Site:
         self.tensorboards = tensorboards
         self.tabs = tabs
         self.cache = PageCache()
+        self.places = ViewerPlaces()
         self.find_problems = find_problems  # of locations and schedulers
         self.assets: Dict[str, bytes] = {}
         self.asset_names: Dict[str, str] = {}
@@ -143,6 +148,10 @@ class Site:
         if isinstance(found, Viewer):
             return found
         raise Problem(403, "Not logged in", "The portal's login names no user for this request.")
+
+    async def run(self, request: Request, work: Callable[..., T], *args: Any) -> T:
+        """What a function gives, called in a thread, in one of the viewer's places."""
+        return await self.places.run(self.viewer(request).name, work, *args)
 
     def find(self, request: Request) -> JobRow:
         """The job that a URL names; raises :class:`Problem` or :class:`SeveralJobs`."""

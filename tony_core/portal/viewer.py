@@ -34,6 +34,11 @@ def names_of(viewer: Viewer) -> FrozenSet[str]:
     return frozenset((*user, "*", *(f"group:{name}" for name in viewer.groups if name)))
 
 
+def is_listed(viewer: Viewer, acl: str) -> bool:
+    """Whether a list of users and groups, as :func:`readers` takes it, has the viewer in it."""
+    return bool(names_of(viewer) & readers("", acl))
+
+
 def may_view(viewer: Viewer, allowed: FrozenSet[str]) -> bool:
     """Whether a viewer may see a job with these :func:`readers`."""
     return viewer.is_admin or bool(names_of(viewer) & allowed)

@@ -282,8 +282,7 @@ function zoom(svg, from, to) {
   paintAll();
 }
 function enlarge(chart) {
-  var big = chart.classList.toggle('big');
-  chart.toggleAttribute('data-big', big);
+  chart.toggleAttribute('data-big');
   sized(chart);
   paint(chart);
 }
@@ -318,7 +317,6 @@ function chartUp(chart) {
   var svg = chart.querySelector('svg');
   if (!svg || chart.ready) return;
   chart.ready = true;
-  chart.classList.toggle('big', chart.hasAttribute('data-big'));
   var ends = make('div', { 'class': 'across', 'data-own': '' }), tools = make('div');
   var larger = make('button', { type: 'button', 'class': 'small larger' });
   var whole = make('button', { type: 'button', 'class': 'small whole', hidden: '' }, 'Whole time');

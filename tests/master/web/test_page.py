@@ -18,7 +18,18 @@ from tests.master.shell import ScriptedPool, Shell, a_job, until
 from tony_core.job.spec import MasterSpec, Program, Resources, Role
 from tony_core.master.web.logs import PIECE, TAIL, read_ends, read_log
 from tony_core.master.web.page_html import inside, page
-from tony_core.protocol.messages import Ended, Measured, Reported, Serving
+from tony_core.protocol.messages import (
+    Ended,
+    Measured,
+    Prepare,
+    Ready,
+    Reported,
+    Running,
+    Serving,
+    Start,
+    Stop,
+    Stopped,
+)
 
 ONE = Role("worker", 1, Resources(), "true")
 A_JOB: Dict[str, Any] = {
@@ -217,6 +228,32 @@ def test_metrics_are_drawn(shell: Shell) -> None:
     text = until(lambda: (t := shell.get("/")[1].decode()).count("<polyline") and t)
     assert "loss" in text
     Wellformed(text)
+
+
+def test_a_chart_breaks_where_a_further_session_began(shell: Shell) -> None:
+    (executor,) = shell.gang(1)
+
+    def report(session: int) -> None:
+        for step in range(3):
+            executor.send_messages(Reported(session, None, {"loss": 5.0 - step}, step))
+
+    report(0)
+    until(lambda: "<polyline" in shell.get("/")[1].decode())
+    executor.send_messages(Ended(0, 1))
+    executor.wait_for(Stop)
+    executor.send_messages(Stopped(0, True))
+    ports = executor.wait_for(Prepare, 2).ports
+    executor.send_messages(Ready(1, "127.0.0.1", dict.fromkeys(ports, 5000)))
+    executor.wait_for(Start, 2)
+    executor.send_messages(Running(1, 1234))
+    report(1)
+
+    def loss_of(path: str) -> str:
+        return shell.get(path)[1].decode().partition("<b>loss</b>")[2].partition("</svg>")[0]
+
+    for path in ("/", "/inside"):
+        chart = until(lambda p=path: (t := loss_of(p)).count("<polyline") == 2 and t)
+        assert chart.count("<title>worker:0") == 1, "one line, in two parts"
 
 
 def test_logs_of_a_task(tmp_path: Path) -> None:

@@ -54,9 +54,13 @@ def axe() -> str:
     return (Path(spec.origin).parent / "axe.min.js").read_text(encoding="utf-8")
 
 
+LOG = f"{FAILED}log/worker:1/stderr"
+MARKED = {LOG: 2, f"{LOG}?session=1": 2}
+"""Of logs, how many beginnings of sessions are marked in them."""
+
 PAGES = ["/", f"/jobs?q={'x' * 5}", "/users", "/queues", JOB, FAILED, f"{FAILED}tasks",
          f"{FAILED}metrics", f"{FAILED}story", f"{FAILED}config", f"{JOB}end", "/jobs/none/",
-         f"{FAILED}log/worker:1/stderr", f"{FAILED}log/worker:1/stderr?q=line+77",
+         LOG, f"{LOG}?q=line+77", f"{LOG}?session=1",
          "/trends", "/trends?tag=team:vision&since=all", "/compare",
          "/compare?job=application_1_0001&job=application_1_0002"]  # fmt: skip
 
@@ -65,7 +69,10 @@ PAGES = ["/", f"/jobs?q={'x' * 5}", "/users", "/queues", JOB, FAILED, f"{FAILED}
 def test_every_page_is_accessible_and_fits(
     browser: Browser, portal: Tuple[FakePortal, str], width: int, dark: bool
 ) -> None:
-    url = portal[1]
+    made, url = portal
+    failed = made.sources["here", "application_1_0002"]
+    whole = len(failed.logs["worker:1", "stderr"])
+    failed.begins = {0: 0, 1: whole - 2000, 2: whole - 200}
     tab = browser.open("about:blank")
     browser.shape(tab, width, dark=dark)
     script, wrong = axe(), []
@@ -73,6 +80,9 @@ def test_every_page_is_accessible_and_fits(
         browser.call("Page.navigate", tab, url=url + path)
         there = f"document.readyState == 'complete' && location.href == {url + path!r}"
         browser.wait_for(tab, f"{there} && document.querySelector('main') !== null")
+        if path in MARKED:
+            marks = browser.run(tab, "document.querySelectorAll('.log .session').length")
+            assert marks == MARKED[path], path
         browser.run(tab, f"{script};0")
         found = browser.run(
             tab,
@@ -222,9 +232,18 @@ def test_a_running_job_goes_on_and_ends_without_reloading(
     source.held = source.held._replace(events=events)
     browser.wait_for(tab, "document.querySelector('.story .error') !== null")
     assert browser.run(tab, "document.activeElement.nodeName") == "svg"
+    # A chart that was made larger stays so, with its button, when there is more to draw.
+    browser.press(tab, "Enter", "\r")
+    wide = "document.querySelector('.chart svg').getBoundingClientRect().height"
+    assert browser.run(tab, wide) > 150
+    events = (*events, an_event(5, "one more line"))
+    source.held = source.held._replace(events=events)
+    browser.wait_for(tab, "document.querySelector('.story').textContent.includes('one more')")
+    assert browser.run(tab, wide) > 150
+    assert browser.run(tab, "document.querySelector('.chart .larger').textContent") == "Smaller"
     source.is_running = False
     job = {**source.held.job, "state": "SUCCEEDED", "finished": 1.7e9 + 99}
-    events = (*events, an_event(4, "the job has ended"))
+    events = (*events, an_event(6, "the job has ended"))
     source.held = source.held._replace(job=job, events=events)
     browser.wait_for(tab, "document.querySelector('h1 + .state').textContent == 'SUCCEEDED'")
     assert browser.run(tab, "window.same")
@@ -250,7 +269,7 @@ def test_charts_are_zoomed_by_keyboard_and_by_mouse(
     )
     assert [round(box) for box in boxes] == [500000, 500000], "all of them"
     browser.press(tab, "Enter", "\r")
-    assert browser.run(tab, "document.querySelectorAll('.chart.big').length") == 1
+    assert browser.run(tab, "document.querySelectorAll('.chart[data-big]').length") == 1
     browser.press(tab, "0", "0")
     assert browser.run(tab, "document.querySelector('.chart svg').getAttribute('viewBox')")
     assert not browser.run(tab, "document.querySelector('.chart .now[data-still]') !== null")

@@ -64,6 +64,36 @@ def test_jobs_chosen_in_the_list_are_compared(browser: Browser) -> None:
         browser.wait_for(tab, f"{ACROSS} === '10 s to 40 s'")
 
 
+LOOKS = """
+(of => Array.from(document.querySelectorAll(of)).map(at => {
+  const style = getComputedStyle(at), box = at.getBoundingClientRect();
+  return [style.color, at.nodeName == 'I' ? style.backgroundImage : style.strokeDasharray,
+          at.nodeName == 'I' ? box.width >= 12 && box.height >= 3 : box.width > 0];
+}))
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_each_of_twenty_jobs_looks_different(browser: Browser, dark: bool) -> None:
+    """In the chart, its legend and the heads of the tables."""
+    numbers = range(1, 21)
+    jobs = [a_job(number, trained(number, [5.0, 4.0, 2.0 / number])) for number in numbers]
+    with served(FakePortal(*jobs).app) as url:
+        tab = browser.open("about:blank")
+        browser.shape(tab, 1300, dark=dark)
+        chosen = "&".join(f"job=application_1_{number:04d}" for number in numbers)
+        browser.call("Page.navigate", tab, url=f"{url}/compare?{chosen}")
+        await_page(browser, tab, "Compare 20 jobs")
+        for of in (".chart polyline", "h2 ~ .legend.mono i", "td.beside i", ".beside thead i"):
+            looks = [tuple(each) for each in browser.run(tab, f"{LOOKS}({of!r})")][:20]
+            assert len(set(looks)) == 20 and all(seen for *_, seen in looks), of
+        browser.run(tab, "document.querySelector('.chart svg').focus()")
+        browser.press(tab, "ArrowLeft")
+        marks = browser.run(tab, f"{LOOKS}('.chart .now i')")
+        assert len({tuple(each) for each in marks}) == 20, "the values at the cursor"
+        check_accessibility(browser, tab)
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1300, True), (360, False)], ids=["wide", "phone"])
 def test_a_trend_names_the_run_that_changed(browser: Browser, width: int, dark: bool) -> None:
     with served(FakePortal(*nightly()).app) as url:

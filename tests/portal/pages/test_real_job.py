@@ -72,4 +72,76 @@ def test_a_job_is_watched_followed_and_ended(browser: Browser, tmp_path: Path) -
             tony("kill", app_id, cwd=tmp_path)
         config = browser.open(f"{job}config")
         browser.shows(config, "tony.worker.memory", "--conf")
+        bring_up(listed)
+        look_at_a_failure(browser, listed, tmp_path)
         assert browser.complaints == []
+
+
+FAILING = """
+import sys
+print("loading", flush=True)
+for number in range(3000):
+    print("row %d is fine" % number, file=sys.stderr)
+labels = {"cat": 0}
+print(labels["<b>dog</b>"])
+"""
+
+
+def look_at_a_failure(browser: Browser, tab: str, folder: Path) -> None:
+    """From the list of jobs to a line of the log of one that failed, by the keyboard alone."""
+    (folder / "src" / "fails.py").write_text(FAILING)
+    conf = {
+        "tony.application.name": "does-fail",
+        "tony.worker.instances": "1",
+        "tony.worker.memory": "512m",
+        "tony.am.retry-count": "1",
+    }
+    words = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    done = tony("submit", "--executes", "fails.py", "--src_dir", "src", *words, cwd=folder)
+    assert done.returncode not in (0, 2), done.stderr
+    app_id = application_of(done.stdout + done.stderr)
+    browser.shows(tab, "does-fail", "FAILED")
+
+    def walk_to(what: str) -> None:
+        """Press Tab until the focus is on what JavaScript says of it, ``at``; then Enter."""
+        for _ in range(120):
+            browser.press(tab, "Tab")
+            if browser.run(tab, f"(at => {what})(document.activeElement)"):
+                outline = "getComputedStyle(document.activeElement).outlineStyle"
+                assert browser.run(tab, outline) != "none", "where the focus is, can be seen"
+                browser.press(tab, "Enter", "\r")
+                return
+        raise AssertionError(f"the focus never came to {what}")
+
+    def search(text: str) -> None:
+        browser.wait_for(tab, "document.readyState == 'complete'")
+        browser.press(tab, "/", "/")
+        browser.wait_for(tab, "document.activeElement.name == 'q'")
+        browser.call("Input.insertText", tab, text=text)
+        browser.press(tab, "Enter", "\r")
+        browser.wait_for(tab, "location.search.includes('q=')")
+
+    search("does-fail")
+    browser.shows(tab, ">1 job<")
+    walk_to(f"at.className == 'name' && at.href.includes('{app_id}')")
+    browser.wait_for(tab, f"location.pathname == '/jobs/{app_id}/'")
+    cause = "document.querySelector('[aria-label=\"Root cause\"]')"
+    browser.wait_for(tab, f"{cause} !== null")
+    lead = browser.run(tab, f"{cause}.textContent")
+    assert "exit code 1" in lead and "the program's fault" in lead, lead
+    last = browser.run(tab, f"{cause}.querySelector('pre').textContent").rstrip().splitlines()
+    assert last[-1] == "KeyError: '<b>dog</b>'" and any("fails.py" in line for line in last), last
+    failed = browser.run(
+        tab, "Array.from(document.querySelectorAll('.s-failed')).map(at => at.textContent)"
+    )
+    assert "FAILED" in failed[0]
+
+    walk_to("at.textContent == 'its log'")
+    browser.wait_for(tab, "location.pathname.includes('/log/worker')")
+    browser.shows(tab, "KeyError: '&lt;b&gt;dog&lt;/b&gt;'", "row 2999 is fine")
+    search("ROW 1234")
+    browser.shows(tab, "2 lines with")  # the embedded scheduler's sessions share a log
+    walk_to("at.closest('.hits') !== null")
+    browser.wait_for(tab, "location.hash == '#hit'")
+    found = browser.run(tab, "document.getElementById('hit').textContent")
+    assert found == "row 1234 is fine\n"

@@ -22,6 +22,7 @@ class Kind(str, Enum):
     FILES = "comma list of files"
     ENVS = "comma list of NAME=value"
     RAW = "text, kept as it is"
+    ACL = "users, a blank, groups"
     LIMIT = "whole number, -1 for no limit"
     PORTS = "port range"
     PATH = "path or URL"

@@ -70,10 +70,11 @@ _YARN = [
         doc="Where jobs for YARN are staged: a folder of the user's own on the cluster's file"
             " system. By default .tony in the user's home there; where fs.defaultFS is viewfs, by"
             " its mount table."),
-    Key("tony.yarn.acl.view", Kind.TEXT, fills="Yarn.view_acl",
+    Key("tony.yarn.acl.view", Kind.ACL, fills="Yarn.view_acl",
         doc="Who else may see the application and its logs on YARN: users, a blank, groups, each"
-            " separated by commas, or * for all. By default only its owner."),
-    Key("tony.yarn.acl.modify", Kind.TEXT, fills="Yarn.modify_acl",
+            " separated by commas, or * for all; groups alone begin with the blank. By default only"
+            " its owner."),
+    Key("tony.yarn.acl.modify", Kind.ACL, fills="Yarn.modify_acl",
         doc="Who else may kill the application on YARN, in the same form."),
 ]  # fmt: skip
 

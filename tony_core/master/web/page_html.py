@@ -32,8 +32,12 @@ def page(
     next_event: int,
     to_tensorboard: bool = False,
     waits: bool = True,
+    breaks: Sequence[float] = (),
 ) -> str:
-    """The whole page; ``waits``: whether the server holds requests until there is news."""
+    """The whole page; ``waits``: whether the server holds requests until there is news.
+
+    ``breaks``: when further sessions began.
+    """
     over = job["state"] != "RUNNING"
     title = escape(f"{job['name']} · {job['state'].lower()}")
     refresh = ""
@@ -47,7 +51,7 @@ def page(
         f'<title>{title}</title>{refresh}<style nonce="{nonce}">{read_asset(STYLE)}</style></head>'
         f'<body><main data-part="inside" data-next="{next_event}" data-over="{int(over)}"'
         f' data-wait="{5 * waits}">'
-        f"{inside(job, tasks, metrics, events)}</main>"
+        f"{inside(job, tasks, metrics, events, breaks)}</main>"
         f'<script nonce="{nonce}">{read_asset(SCRIPT)}</script></body></html>'
     )
 
@@ -87,6 +91,7 @@ def inside(
     tasks: Sequence[Mapping[str, Any]],
     metrics: Mapping[str, Any],
     events: Sequence[Mapping[str, Any]],
+    breaks: Sequence[float] = (),
 ) -> str:
     """The part of the page that changes."""
     return "".join(
@@ -96,7 +101,7 @@ def inside(
             _problems(job),
             _facts(job, tasks),
             _tasks(job, tasks),
-            _charts(tasks, metrics),
+            _charts(tasks, metrics, breaks),
             _story(events),
             '<footer>The same as JSON: <a href="api/job">job</a>, <a href="api/tasks">tasks</a>,'
             ' <a href="api/events">events</a>, <a href="api/metrics">metrics</a></footer>',
@@ -236,8 +241,10 @@ def _log(task: Mapping[str, Any], run: Mapping[str, Any], name: str) -> str:
     return f"logs/{quote(str(task['task']))}/{name}{query}"
 
 
-def _charts(tasks: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]) -> str:
-    charts = draw_charts(tasks, metrics)
+def _charts(
+    tasks: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any], breaks: Sequence[float]
+) -> str:
+    charts = draw_charts(tasks, metrics, breaks=breaks)
     return f"<h2>Metrics</h2>{charts}" if charts else ""
 
 

@@ -25,7 +25,18 @@ from __future__ import annotations
 import math
 import os
 import socket
-from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Protocol, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    FrozenSet,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
 
 from tony_core.job.spec import Job
 from tony_core.master.publish import Publisher
@@ -294,7 +305,7 @@ class Page:
         nonce = os.urandom(16).hex()
         text = page_html.page(
             *self._content(), nonce, self._story.last, to_tensorboard=to_tensorboard,
-            waits=self._gate is None,
+            waits=self._gate is None, breaks=self._breaks(),
         )  # fmt: skip
         exchange.answer(Response(200, text.encode(), "text/html; charset=utf-8", _html_head(nonce)))
 
@@ -303,7 +314,7 @@ class Page:
 
         content = self._content()
         headers = {**_BASE, "X-Tony-Over": str(int(content[0]["state"] != "RUNNING"))}
-        body = page_html.inside(*content).encode()
+        body = page_html.inside(*content, self._breaks()).encode()
         exchange.answer(Response(200, body, "text/html; charset=utf-8", headers))
 
     def _content(
@@ -315,6 +326,10 @@ class Page:
             self._publisher.series.to_json(),
             self._story.newest(STORY_LINES),
         )
+
+    def _breaks(self) -> Sequence[float]:
+        """When all sessions but the first began."""
+        return list(self._story.session_begins)[1:]
 
     # ------------------------------------------------------------------ logs, TensorBoard
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tony_core.charts import draw_chart
+from tony_core.charts import draw_chart, line_style
 from tony_core.history.compare import (
     BY_SECONDS,
     BY_STEP,
@@ -29,14 +29,13 @@ from tony_core.portal.site import Problem, Site, check_query, json_answer
 
 #: How metrics may be aligned, as a URL and the command line say it; empty: as each allows.
 BY = {"": "", "step": BY_STEP, "time": BY_SECONDS}
-COLOURS = 8  # of lines, in the style
 
 
 class Column(NamedTuple):
     """One of the jobs, as its column is headed."""
 
     mark: str
-    colour: int
+    style: str  # of its lines
     row: JobRow
     key: str  # as the URL names it
     phases: Strip
@@ -79,7 +78,7 @@ def show_comparison(site: Site, request: Request) -> Response:
     columns = [
         Column(
             chr(ord("A") + at),
-            at % COLOURS,
+            line_style(at),
             row,
             keys[at],
             draw_sums(dict(zip(PHASES, _numbers(found, at), strict=True)), longest),
@@ -113,7 +112,7 @@ def _charts(columns: Sequence[Column], found: Comparison) -> Markup:
     charts = []
     for metric in found.metrics:
         lines = [
-            (columns[curve.job].colour, f"{columns[curve.job].mark} {curve.task}", curve.points)
+            (columns[curve.job].style, f"{columns[curve.job].mark} {curve.task}", curve.points)
             for curve in metric.curves
             if len(curve.points) > 1
         ]

@@ -13,6 +13,8 @@ from tony_core.portal.endings import Endings
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.site import Problem, Site
 
+MODIFY_ACL = "tony.yarn.acl.modify"
+
 
 def routes(site: Site) -> List[Route]:
     """``/jobs/ID/end``; the login's middleware has checked the form's token."""
@@ -24,7 +26,9 @@ def routes(site: Site) -> List[Route]:
     def end(request: Request) -> Response:
         row, endings = _admit(site, request)
         try:
-            answer = endings.end_job(site.viewer(request), row)
+            answer = endings.end_job(
+                site.viewer(request), row, lambda: read_modify_acl(site, request, row)
+            )
         except Exception as error:
             raise Problem(
                 503, "The job was not ended", str(error) or type(error).__name__
@@ -42,11 +46,33 @@ def _admit(site: Site, request: Request) -> Tuple[JobRow, Endings]:
     if row.state in ENDED:
         text = f"{row.app_id} ended as {row.state}; there is nothing to end any more."
         raise Problem(403, "This job has ended", text)
-    if site.endings is None or not site.endings.may_end(site.viewer(request), row):
+    if not may_end(site, request, row):
         raise Problem(
             403,
             "You cannot end this job",
             f"This portal cannot end {row.app_id} as you. Its owner, {row.owner}, ends it by:"
             f" tony kill {row.app_id}",
         )
+    assert site.endings is not None
     return row, site.endings
+
+
+def may_end(site: Site, request: Request, row: JobRow) -> bool:
+    """Whether the viewer gets a button that ends the job."""
+    return site.endings is not None and site.endings.may_end(
+        site.viewer(request), row, lambda: read_modify_acl(site, request, row)
+    )
+
+
+def read_modify_acl(site: Site, request: Request, row: JobRow) -> str:
+    """The users and groups that the job lets change it; none where that cannot be read."""
+    viewer = site.viewer(request)
+
+    def make() -> str:
+        entries = site.open_source(row, viewer).config()
+        return next((entry.value for entry in entries if entry.key == MODIFY_ACL), "")
+
+    try:
+        return site.cache.get(row, "modify-acl", make, len, viewer.name)
+    except (OSError, LookupError, ValueError):
+        return ""

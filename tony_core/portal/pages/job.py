@@ -21,6 +21,7 @@ from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.formats import show_json
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import JobSource
+from tony_core.portal.pages.end import may_end
 from tony_core.portal.rendering import StoryLine, read_story
 from tony_core.portal.site import Problem, Site
 from tony_core.portal.tensorboard import KEY as LOG_DIR_KEY
@@ -297,12 +298,7 @@ def _render(
     if not source.is_running:
         links = {name: url for name, url in links.items() if name != "page"}
     state = view.state.value if has_record else row.state
-    may_end = (
-        source.is_running
-        and state not in ENDED
-        and site.endings is not None
-        and site.endings.may_end(site.viewer(request), row)
-    )
+    has_button = source.is_running and state not in ENDED and may_end(site, request, row)
     return site.render(
         request,
         template,
@@ -318,7 +314,7 @@ def _render(
         next_event=course.last if course else None,
         events_url=site.job_url(request, row, "api/events"),
         wait=WAIT_S,
-        may_end=may_end,
+        may_end=has_button,
         counts=view.counts,
         figures=dict(row.figures),
         **values,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import List
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -32,7 +31,7 @@ def routes(site: Site) -> List[Route]:
         return RedirectResponse(site.job_url(request, row, "tensorboard"), 303, HEADERS)
 
     async def api(request: Request) -> Response:
-        row, tensorboards = await run_in_threadpool(_admit, site, request)
+        row, tensorboards = await site.run(request, _admit, site, request)
         instance = tensorboards.look(row, site.viewer(request))
         if instance is None:
             return json_answer({"state": "none", "message": "", "url": ""})

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tony_core.charts import draw_chart
+from tony_core.charts import draw_chart, line_style
 from tony_core.durations import show_duration
 from tony_core.history.figures import name_figure
 from tony_core.history.trends import (
@@ -231,14 +231,14 @@ def _charts(found: Trends) -> Markup:
             continue
         unit, size = _unit(trend)
         when = [run.submitted for run in found.runs]
-        lines = [(0, "runs", [(when[at], value / size) for at, value in trend.values])]
+        lines = [(line_style(0), "runs", [(when[at], value / size) for at, value in trend.values])]
         if trend.shifts:
             level = [
                 (when[at], value / size)
                 for begin, end, value in trend.levels()
                 for at in (begin, end)
             ]
-            lines.append((1, "typical", level))
+            lines.append((line_style(1), "typical", level))
         name = name_figure(trend.name)
         charts.append(draw_chart(f"{name}, {unit}" if unit else name, lines, "day"))
     return Markup("".join(charts))  # noqa: S704 - escaped by draw_chart

@@ -115,3 +115,4 @@ def test_lists_where_the_cluster_keeps_some(admins: Optional[str], job: str, fou
 
 def test_a_jobs_own_list_counts_where_the_cluster_keeps_none() -> None:
     assert view_list(SiteConfiguration.of({}), "bob staff") == "bob staff"
+    assert view_list(SiteConfiguration.of({}), " staff") == " staff", "a group, and no user"

@@ -83,7 +83,7 @@ def view_list(conf: SiteConfiguration, view_acl: str) -> str:
     one, and a site whose list is blank has none. Both look the same here, and count as none.
     """
     if not conf.boolean("yarn.acl.enable", False):
-        return view_acl.strip() or "*"
+        return view_acl if view_acl.strip() else "*"
     users: Set[str] = set()
     groups: Set[str] = set()
     for text in (view_acl, conf.text("yarn.admin.acl")):
