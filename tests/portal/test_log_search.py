@@ -29,6 +29,14 @@ def reader(data: bytes, most: int = 1 << 30) -> log_search.ReadLog:
     return lambda at, limit: LogChunk(data[at : at + min(limit, most)], at, len(data), True)
 
 
+def test_a_log_without_a_line_yet() -> None:
+    for is_tail in (True, False):
+        for sessions in ({}, {0: 0}, {0: 0, 1: 0}):
+            part = cut_to_lines(LogChunk(b"", 0, 0, False), is_tail, sessions=sessions)
+            assert part == Part((), 0, 0, 0, False)
+    assert cut_to_lines(LogChunk(b"", 7, 7, True), True).pieces == ()
+
+
 def test_lines_with_a_word_in_any_case_and_where_they_begin() -> None:
     data = "eins\nZwei Zwei\ndrei\n\nÜber zwei".encode()
     hits = find_lines(data, "zWEI", 1000)

@@ -139,6 +139,8 @@ def cut_to_lines(
 
 def _split(data: bytes, begin: int, at: int, sessions: Sessions) -> Tuple[Piece, ...]:
     """The text, apart where a session begins and around the line at ``at``."""
+    if not data:
+        return ()
     end = begin + len(data)
     cuts = {begin, *(byte for byte in sessions.values() if begin <= byte < end)}
     if begin <= at < end:
