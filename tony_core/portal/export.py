@@ -15,11 +15,13 @@ from typing import Optional, Sequence
 
 from markupsafe import Markup
 
+from tony_core.advice.report import Report
 from tony_core.charts import draw_charts
 from tony_core.history.configuration import ConfigEntry
 from tony_core.history.figures import job_figures
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import timeline
+from tony_core.portal.advice import show
 from tony_core.portal.bars import draw
 from tony_core.portal.pages.job import breaks_of, read_story
 from tony_core.portal.site import make_templates, safe_links
@@ -39,8 +41,9 @@ def export_page(
     config: Sequence[ConfigEntry] = (),
     problems: Sequence[str] = (),
     now: Optional[float] = None,
+    report: Report = Report(),
 ) -> str:
-    """The page; ``problems``: why there is none."""
+    """The page; ``problems``: why there is no configuration."""
     style, script = _inlined(STYLE), _inlined(SCRIPT)
     line = timeline(record)
     drawing = draw(line, MOST_BARS)
@@ -65,6 +68,7 @@ def export_page(
             story=story[:MOST_LINES],
             lines=len(story),
             config=config,
+            advice=show(report),
             problems=[*record.problems, *problems],
             written=time.time() if now is None else now,
         )

@@ -9,9 +9,11 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
+from tests.advice.findings import INPUT, MEMORY, stand_in
 from tests.browser import Browser
 from tests.portal.fakes import NASTY, FakePortal, FakeSource, a_row, a_source, a_task, an_event
 from tests.portal.serving import served
+from tony_core.advice.advice import MODERATE, Change
 from tony_core.portal.index.rows import Usage
 
 pytestmark = pytest.mark.slow
@@ -37,7 +39,11 @@ def a_portal() -> FakePortal:
 
 
 @pytest.fixture
-def portal() -> Iterator[Tuple[FakePortal, str]]:
+def portal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tuple[FakePortal, str]]:
+    long = {"wide" * 30: "value" * 40, "used (GB)": 2.1}
+    change = Change("tony.worker.resource." + "x" * 90, "3" * 90, "8" * 90)
+    hostile = MEMORY._replace(problem=NASTY, evidence=long, changes=(change,), severity=MODERATE)
+    stand_in(monkeypatch, MEMORY, hostile, INPUT)
     made = a_portal()
     with served(made.app) as url:
         yield made, url
@@ -54,7 +60,8 @@ def axe() -> str:
 
 
 PAGES = ["/", f"/jobs?q={'x' * 5}", "/users", "/queues", JOB, FAILED, f"{FAILED}tasks",
-         f"{FAILED}metrics", f"{FAILED}story", f"{FAILED}config", f"{JOB}end", "/jobs/none/",
+         f"{FAILED}metrics", f"{FAILED}advice", f"{FAILED}story", f"{FAILED}config",
+         f"{JOB}end", "/jobs/none/",
          f"{FAILED}log/worker:1/stderr", f"{FAILED}log/worker:1/stderr?q=line+77",
          "/trends", "/trends?tag=team:vision&since=all", "/compare",
          "/compare?job=application_1_0001&job=application_1_0002"]  # fmt: skip
@@ -72,6 +79,7 @@ def test_every_page_is_accessible_and_fits(
         browser.call("Page.navigate", tab, url=url + path)
         there = f"document.readyState == 'complete' && location.href == {url + path!r}"
         browser.wait_for(tab, f"{there} && document.querySelector('main') !== null")
+        browser.run(tab, "document.querySelectorAll('.advice details').forEach(e => e.open = true)")
         browser.run(tab, f"{script};0")
         found = browser.run(
             tab,

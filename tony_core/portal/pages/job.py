@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from tony_core.advice.report import Report
 from tony_core.charts import MEASURED, draw_charts, tasks_to_draw
 from tony_core.history.configuration import ConfigEntry
 from tony_core.history.layout import ENDED, event_number
@@ -19,6 +20,7 @@ from tony_core.history.lost_work import tasks_to_measure
 from tony_core.history.metric_file import Latest
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import Timeline, timeline
+from tony_core.portal.advice import Shown, read_report, show
 from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import JobSource
@@ -30,6 +32,7 @@ TABS = (
     ("", "Overview"),
     ("tasks", "Tasks and logs"),
     ("metrics", "Metrics"),
+    ("advice", "Advice"),
     ("story", "Story"),
     ("config", "Configuration"),
 )
@@ -95,6 +98,7 @@ def routes(site: Site) -> List[Route]:
         page("", show_overview),
         page("tasks", show_tasks),
         page("metrics", show_metrics),
+        page("advice", show_advice),
         page("story", show_story),
         page("config", show_config),
     ]
@@ -189,7 +193,26 @@ def show_overview(site: Site, request: Request) -> Response:
         result=_pretty(job.view.result),
         drawing=course.drawing,
         has_tensorboard=_has_tensorboard(site, job),
+        # Of more tasks it takes a while: it is on its own page.
+        advice=Shown() if len(job.view.tasks) > MANY else show(report_of(site, request, job)),
     )
+
+
+def report_of(site: Site, request: Request, job: OpenJob) -> Report:
+    """What it could change."""
+
+    def make() -> Tuple[Report, bool]:
+        return read_report(job.source, job.view)
+
+    with reading():
+        return site.cache.get(
+            job.row,
+            "advice",
+            make,
+            lambda made: 2000 * (1 + len(made[0].advice)),
+            site.viewer(request).name,
+            lambda made: made[1],
+        )[0]
 
 
 def _has_tensorboard(site: Site, job: OpenJob) -> bool:
@@ -249,6 +272,13 @@ def show_metrics(site: Site, request: Request) -> Response:
         charts = site.cache.get(job.row, "charts", make, len, viewer, lambda made: not problems)
     shown = Markup(charts)  # noqa: S704 - draw_charts escapes
     return _render(site, request, job, "job_metrics.html", "metrics", charts=shown)
+
+
+def show_advice(site: Site, request: Request) -> Response:
+    """What it could change so that it costs less."""
+    job = open_job(site, request)
+    advice = show(report_of(site, request, job))
+    return _render(site, request, job, "job_advice.html", "advice", advice=advice)
 
 
 def show_story(site: Site, request: Request) -> Response:
