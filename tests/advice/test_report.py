@@ -35,6 +35,11 @@ def test_thin_evidence_is_named(job: Any, metrics: Any, config: bytes, wanted: s
     assert wanted in notes(job, metrics, config)
 
 
+def test_a_history_that_was_not_read_whole_is_named() -> None:
+    record = JobHistory("a", LONG, metrics=MEASURED, is_cut=True)
+    assert "larger than is read here" in report_on(record, b"x").notes[0]
+
+
 @pytest.mark.parametrize("odd", ["x", None, -1, 1e300, True, [], {}])
 def test_odd_times_are_no_times(odd: Any) -> None:
     assert "only" not in notes({"started": odd, "finished": odd})

@@ -52,12 +52,18 @@ def test_the_worst_first_with_all_that_is_known(
     assert done.err == "tony: app_done\n"
 
 
-def test_without_advice_there_is_nothing_to_change(tony: Tony, place: Path) -> None:
+def test_without_advice_there_is_nothing_to_change(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch)
     done = tony("advise", "app_done", "--history", str(place))
     assert (done.code, done.out, done.err) == (0, "nothing to change\n", "")
 
 
-def test_a_running_job_and_thin_evidence_are_named(tony: Tony, place: Path) -> None:
+def test_a_running_job_and_thin_evidence_are_named(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch)
     done = tony("advise", "app_runs", "--history", str(place))
     assert done.out == "nothing to change so far\n" and "still running" in done.err
     done = tony("advise", "app_thin", "--history", str(place))

@@ -50,6 +50,8 @@ def _notes(record: JobHistory, config: bytes) -> Tuple[str, ...]:
     elif 0 < begin < end < begin + SHORT_S:
         took = describe_duration(end - begin)
         notes.append(f"the job ran for {took} only, which shows little of what it needs")
+    if record.is_cut:
+        notes.append("its history is larger than is read here, so there is no advice on it")
     if not any(record.metrics.get(kind) for kind in ("task", "latest")):
         notes.append("nothing was measured of its tasks, so what they used is not known")
     if not config:

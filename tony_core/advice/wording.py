@@ -89,9 +89,8 @@ def _log_line(advice: Advice) -> str:
 
 
 def subject(advice: Advice) -> str:
-    """``worker: `` where the problem does not begin with it; empty for the job itself."""
-    begins = advice.problem.startswith(advice.about)
-    return f"{advice.about}: " if advice.about and not begins else ""
+    """``worker: `` where the problem does not name it; empty for the job itself."""
+    return f"{advice.about}: " if advice.about and advice.about not in advice.problem else ""
 
 
 def _cut(text: str) -> str:

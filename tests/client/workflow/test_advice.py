@@ -48,6 +48,7 @@ def test_a_secret_in_a_text_is_masked(scheduler: Scripted, monkeypatch: pytest.M
 def test_without_advice_or_an_end_or_a_history_there_are_none(
     scheduler: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stand_in(monkeypatch)
     assert advice_lines(scheduler, APP) == []
     stand_in(monkeypatch, MEMORY)
     assert advice_lines(scheduler, "app_none") == []

@@ -42,7 +42,10 @@ def test_a_page_has_problem_numbers_change_and_saving(
         assert part in text, part
 
 
-def test_without_advice_the_overview_is_silent_and_the_page_says_so() -> None:
+def test_without_advice_the_overview_is_silent_and_its_own_page_names_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stand_in(monkeypatch)
     portal = FakePortal(a_source())
     assert "Advice ·" not in text_of(portal, JOB)
     text = text_of(portal, f"{JOB}advice")
@@ -50,6 +53,7 @@ def test_without_advice_the_overview_is_silent_and_the_page_says_so() -> None:
 
 
 def test_a_running_jobs_advice_is_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch)
     portal = FakePortal(a_source(running=True))
     assert "Nothing to change so far." in text_of(portal, f"{JOB}advice")
     stand_in(monkeypatch, INPUT)
