@@ -58,7 +58,8 @@ def test_a_running_jobs_advice_is_so_far(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "Nothing to change so far." in text_of(portal, f"{JOB}advice")
     stand_in(monkeypatch, INPUT)
     portal = FakePortal(a_source(running=True))
-    assert "Advice · 1 so far" in text_of(portal, JOB)
+    assert "Advice · 1 so far" in text_of(portal, f"{JOB}advice")
+    assert "Advice ·" not in text_of(portal, JOB), "its master would have to send all metrics"
 
 
 def test_of_many_tasks_it_is_read_for_its_own_page_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +67,14 @@ def test_of_many_tasks_it_is_read_for_its_own_page_only(monkeypatch: pytest.Monk
     portal = FakePortal(a_source(tasks=tuple(a_task(f"worker:{at}") for at in range(101))))
     assert "Advice ·" not in text_of(portal, JOB)
     assert "Advice · 1 (1 severe)" in text_of(portal, f"{JOB}advice")
+
+
+def test_of_too_many_tasks_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, MEMORY)
+    portal = FakePortal(a_source(tasks=tuple(a_task(f"worker:{at}") for at in range(201))))
+    text = text_of(portal, f"{JOB}advice")
+    assert "201 tasks" in text and "tony advise application_1_0001" in text
+    assert "Nothing to change" not in text and "Advice ·" not in text
 
 
 def test_as_json(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from tony_core.history.lost_work import tasks_to_measure
 from tony_core.history.metric_file import Latest
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import Timeline, timeline
-from tony_core.portal.advice import Shown, read_report, show
+from tony_core.portal.advice import MOST_TASKS, Shown, read_report, show
 from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.index.rows import JobRow
 from tony_core.portal.job_source import JobSource
@@ -193,8 +193,10 @@ def show_overview(site: Site, request: Request) -> Response:
         result=_pretty(job.view.result),
         drawing=course.drawing,
         has_tensorboard=_has_tensorboard(site, job),
-        # Of more tasks it takes a while: it is on its own page.
-        advice=Shown() if len(job.view.tasks) > MANY else show(report_of(site, request, job)),
+        # Of more tasks it takes a while, and a running job's master has to send all metrics.
+        advice=Shown()
+        if job.source.is_running or len(job.view.tasks) > MANY
+        else show(report_of(site, request, job)),
     )
 
 
@@ -278,7 +280,15 @@ def show_advice(site: Site, request: Request) -> Response:
     """What it could change so that it costs less."""
     job = open_job(site, request)
     advice = show(report_of(site, request, job))
-    return _render(site, request, job, "job_advice.html", "advice", advice=advice)
+    return _render(
+        site,
+        request,
+        job,
+        "job_advice.html",
+        "advice",
+        advice=advice,
+        most_tasks=MOST_TASKS,
+    )
 
 
 def show_story(site: Site, request: Request) -> Response:
