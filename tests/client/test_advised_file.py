@@ -34,6 +34,15 @@ def test_the_file_that_is_named_is_changed_and_nothing_is_written(job_file: Path
     assert [path.name for path in job_file.parent.iterdir()] == ["tony.xml"]
 
 
+def test_only_warnings_that_are_new_are_given(job_file: Path) -> None:
+    more = b"<property><name>tony.worker.resources</name><value>/nowhere/x</value></property>"
+    job_file.write_bytes(FILE.replace(b"</configuration>", more + b"</configuration>"))
+    assert apply_to_file(str(job_file), [MEMORY], b"").warnings == ()
+    advice = [with_changes(("tony.worker.resources", "/nowhere/y"))]
+    (warning,) = apply_to_file(str(job_file), advice, b"").warnings
+    assert "/nowhere/y" in str(warning)
+
+
 def rows(name: str) -> Any:
     return (("tony.worker.instances", "4", f"{name}:2"), ("tony.worker.memory", "8g", f"{name}:3"))
 

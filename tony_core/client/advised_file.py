@@ -54,7 +54,8 @@ def apply_to_file(path: str, advice: Sequence[Advice], config: bytes) -> Advised
     above = overrides(settings)
     for change in applied.changes:
         above.pop(change.key, None)
-    return AdvisedFile(path, old, applied, tuple(_check(applied.data, path, above)))
+    found = _check(applied.data, path, above)
+    return AdvisedFile(path, old, applied, tuple(_only_new(found, old, path, above)))
 
 
 def find_job_file(settings: Mapping[str, Entry]) -> str:
@@ -126,10 +127,7 @@ def _final_keys() -> Dict[str, str]:
 
 
 def _check(data: bytes, path: str, above: Mapping[str, str]) -> List[Problem]:
-    """Check a job file as a submit does; its warnings. JobError where it would be refused.
-
-    A file of the job that is missing here is a warning: the submit may be elsewhere.
-    """
+    """Check a job file as a submit does; its warnings. JobError where it would be refused."""
     entries, problems = read_xml(data, path)
     if errors(problems):
         raise JobError(problems)
@@ -140,3 +138,14 @@ def _check(data: bytes, path: str, above: Mapping[str, str]) -> List[Problem]:
     if wrong:
         raise JobError(wrong)
     return [*missing_sources(loaded.job), *loaded.warnings]
+
+
+def _only_new(
+    found: Sequence[Problem], old: bytes, path: str, above: Mapping[str, str]
+) -> List[Problem]:
+    """Those that the file did not have before, as a file of the job that this machine lacks."""
+    try:
+        known = {(each.key, each.message) for each in _check(old, path, above)}
+    except JobError:
+        known = set()
+    return [each for each in found if (each.key, each.message) not in known]

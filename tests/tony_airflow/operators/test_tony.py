@@ -479,6 +479,16 @@ class TestNeverOrphaned:
         assert "ZeroDivisionError" not in capsys.readouterr().out
         assert [job.state for job in jobs()] == [AppState.SUCCEEDED]
 
+    def test_a_cluster_that_does_not_answer_costs_the_advice_only(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(hook: TonyHook) -> None:
+            raise SchedulerError("no answer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TonyHook, "get_conn", fail)
+            assert TonyHook.of(Site()).advice("application_1_0001") == []
+
     def test_a_job_that_has_ended_is_not_ended_again(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
