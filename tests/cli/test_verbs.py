@@ -731,11 +731,13 @@ def test_text_of_others_cannot_drive_the_terminal(tony: Tony, scripted: Scripted
 
 
 def test_every_schema_of_the_page_is_used_here() -> None:
-    others = ("test_submit.py", "test_doctor.py", "test_history_files.py", "test_compare.py")
+    names = ("submit", "doctor", "history_files", "compare", "advise")
+    others = [f"test_{name}.py" for name in names]
     text = "".join(Path(__file__).with_name(name).read_text() for name in others)
     text += Path(__file__).read_text()
     text += (Path(__file__).parents[1] / "portal" / "pages" / "test_compare.py").read_text()
     parts = {"job", "state", "root_cause", "task", "event", "compare-row", "span"}
+    parts |= {"advice", "advice-change"}
     unused = [name for name in documented() if name not in parts and f'"{name}"' not in text]
     assert unused == []
 

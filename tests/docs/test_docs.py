@@ -39,6 +39,7 @@ NO_KEYS = {
     "tony.report", "tony.task", "tony.checkpoints", "tony.dataset", "tony.upload", "tony.py",
     "tony.xgboost_communicator", "tony.ray_init", "tony.lightgbm_parameters",
     "tony.result", "tony.schedulers", "tony.frameworks", "tony.pools", "tony.worker.memroy",
+    "tony.advised.xml",
 }  # fmt: skip
 
 

@@ -104,6 +104,7 @@ class FakeSource:
         self.logs: Dict[Tuple[str, str], bytes] = {}
         self.begins: Mapping[int, int] = {}
         self.entries: Tuple[ConfigEntry, ...] = ()
+        self.data: Optional[bytes] = None
         self.more: Dict[str, str] = {}
 
     def record(
@@ -123,6 +124,9 @@ class FakeSource:
 
     def config(self) -> Tuple[ConfigEntry, ...]:
         return self.entries
+
+    def config_file(self) -> Optional[bytes]:
+        return self.data
 
     def streams(self, task: str) -> Tuple[Tuple[str, str], ...]:
         return tuple(("c1", name) for its_task, name in self.logs if its_task == task)

@@ -51,6 +51,15 @@ def test_the_last_lines_of_every_task_come_before_the_outcome(
     assert lines.index("    | ValueError: no data") > at
 
 
+def test_advice_comes_before_the_outcome(capsys: pytest.CaptureFixture[str]) -> None:
+    advice = ["advice: 1 (1 severe): tony advise a", "  severe: \x1b]0;x\x07"]
+    Log().finished(VIEW, 1, "", TAILS, "", advice)
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index(advice[0])
+    assert lines[at + 1] == "  severe: \\x1b]0;x\\x07"
+    assert lines.index("  | step 8") < at < lines.index("    | ValueError: no data")
+
+
 @pytest.mark.parametrize(
     ("page", "shown"),
     [("http://rm:8088/proxy/application_1_0001/", True), ("", False)],

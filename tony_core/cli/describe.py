@@ -6,7 +6,7 @@ import argparse
 from typing import Any, List, Mapping, NamedTuple, Sequence, Tuple
 
 from tony_core.cli import outcome
-from tony_core.cli.options import add_app, add_places, open_job
+from tony_core.cli.options import NamedJob, add_app, add_places, open_job
 from tony_core.cli.output import (
     duration,
     line,
@@ -18,7 +18,7 @@ from tony_core.cli.output import (
     table,
     warn,
 )
-from tony_core.cli.status import head
+from tony_core.cli.status import head, show_advice
 from tony_core.schedulers.port import Scheduler, SchedulerError
 from tony_core.view import MASTER, JobView, TaskView
 
@@ -33,12 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    view, story, pages_last, masters = _look(args)
-    if args.json:
-        data = {"job": view.to_json(), "events": [dict(event) for event in story]}
-        print_json({**data, "masters": [one._asdict() for one in masters]})
-        return 0
-    show(view, story, pages_last)
+    with open_job(args) as found:
+        view, story = _look(found)
+        if args.json:
+            data = {"job": view.to_json(), "events": [dict(event) for event in story]}
+            masters = _masters(found.scheduler, found.app_id)
+            print_json({**data, "masters": [one._asdict() for one in masters]})
+            return 0
+        show(view, story, found.scheduler.log_reader.urls_outlive_job)
+        show_advice(found, view)
     return 0
 
 
@@ -124,16 +127,16 @@ class MasterAttempt(NamedTuple):
     log_url: str
 
 
-def _look(args: argparse.Namespace) -> Tuple[JobView, Story, bool, List[MasterAttempt]]:
+def _look(found: NamedJob) -> Tuple[JobView, Story]:
     from tony_core.client.lookup import explain_unknown, look_up, whole_story
 
-    with open_job(args) as (scheduler, app_id, history):
-        view = look_up(scheduler, app_id, history)
-        story = whole_story(scheduler, app_id, history)
-        missing = "" if story else explain_unknown(scheduler, view, history)
-        if missing:
-            warn(missing)
-        return view, story, scheduler.log_reader.urls_outlive_job, _masters(scheduler, app_id)
+    scheduler, app_id, history = found
+    view = look_up(scheduler, app_id, history)
+    story = whole_story(scheduler, app_id, history)
+    missing = "" if story else explain_unknown(scheduler, view, history)
+    if missing:
+        warn(missing)
+    return view, story
 
 
 def _masters(scheduler: Scheduler, app_id: str) -> List[MasterAttempt]:

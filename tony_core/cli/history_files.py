@@ -6,6 +6,7 @@ import argparse
 import os
 from typing import Any, Dict, Optional, Tuple
 
+from tony_core.advice.report import report_on
 from tony_core.cli.options import history_of
 from tony_core.cli.output import line, note, print_json, raw, safe, warn
 from tony_core.client.errors import ClientError, UsageError
@@ -98,6 +99,7 @@ def document(record: JobHistory, view: JobView, config: Optional[bytes]) -> Dict
         "events": [dict(event) for event in record.events],
         "metrics": dict(record.metrics),
         "config": [entry._asdict() for entry in entries],
+        "advice": [each.to_json() for each in report_on(record, config or b"").advice],
         "problems": [*record.problems, *problems],
     }
 
@@ -125,7 +127,8 @@ def _page(record: JobHistory, view: JobView, config: Optional[bytes]) -> str:
     except ImportError as error:
         raise _missing("a page", error) from None
     entries, problems = read_entries(config)
-    return export_page(record, view, entries, problems)
+    report = report_on(record, config or b"")
+    return export_page(record, view, entries, problems, report=report)
 
 
 def _export_jhist(args: argparse.Namespace, record: JobHistory, config: Optional[bytes]) -> int:

@@ -10,7 +10,7 @@ from tony_core.version import __version__
 
 DEBUG = "--debug"
 #: Verbs that only show, and how long they wait for a cluster's file system that does not answer.
-LOOKS = ("list", "status", "describe", "history", "compare")
+LOOKS = ("list", "status", "describe", "history", "compare", "advise")
 LOOK_S = 18.0
 
 

@@ -7,7 +7,7 @@ import sys
 import time
 
 from tony_core.cli import outcome
-from tony_core.cli.options import add_app, add_places, open_job
+from tony_core.cli.options import NamedJob, add_app, add_places, open_job
 from tony_core.cli.output import (
     duration,
     line,
@@ -19,7 +19,7 @@ from tony_core.cli.output import (
     warn,
 )
 from tony_core.schedulers.port import AppState
-from tony_core.view import SCHEDULER, JobView
+from tony_core.view import HISTORY, SCHEDULER, JobView
 
 MOST_NAMED = 10  # tasks by name
 
@@ -30,11 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    view = view_for(args)
-    if args.json:
-        print_json(view.to_json())
-        return 0
-    show(view)
+    with open_job(args) as found:
+        view = view_of(found)
+        if args.json:
+            print_json(view.to_json())
+            return 0
+        show(view)
+        show_advice(found, view)
     return 0
 
 
@@ -55,16 +57,27 @@ def show(view: JobView) -> None:
         line(f"  {safe(view.diagnostics.splitlines()[0])}")
 
 
-def view_for(args: argparse.Namespace) -> JobView:
-    """The view of the application that the arguments name."""
+def view_of(found: NamedJob) -> JobView:
+    """How an application looks now."""
     from tony_core.client.lookup import explain_unreadable, look_up
 
-    with open_job(args) as (scheduler, app_id, history):
-        view = look_up(scheduler, app_id, history)
-        why = explain_unreadable(scheduler, view, history) if view.source == SCHEDULER else ""
-        if why:
-            warn(f"only the scheduler's answer is shown; the job's history cannot be read: {why}")
-        return view
+    scheduler, app_id, history = found
+    view = look_up(scheduler, app_id, history)
+    why = explain_unreadable(scheduler, view, history) if view.source == SCHEDULER else ""
+    if why:
+        warn(f"only the scheduler's answer is shown; the job's history cannot be read: {why}")
+    return view
+
+
+def show_advice(found: NamedJob, view: JobView) -> None:
+    """Print in one line that there is advice on a job that has ended."""
+    if not view.state.ended or view.source != HISTORY:
+        return
+    from tony_core.client.workflow.advice import FEW_TASKS, advice_lines
+
+    scheduler, app_id, history = found
+    for text in advice_lines(scheduler, app_id, history=history, most=1, most_tasks=FEW_TASKS):
+        line(f"  {safe(text)}")
 
 
 def times(count: int) -> str:

@@ -23,6 +23,7 @@ VERBS: Dict[str, str] = {
     "kill": "end jobs",
     "history": "jobs that have ended",
     "compare": "jobs side by side: configuration, time, cost, results, metrics",
+    "advise": "what a job could change to cost less, and its job file with these changes",
     "portal": "a web site over every job, also after its end",
     "config": "show the merged configuration, list all keys, check a job file",
     "doctor": "check whether jobs can run here, and what prevents it",

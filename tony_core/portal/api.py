@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from tony_core.jsontext import write_value
 from tony_core.portal.job_source import JobSource
-from tony_core.portal.pages.job import OpenJob, course_of, open_job, reading
+from tony_core.portal.pages.job import OpenJob, course_of, open_job, reading, report_of
 from tony_core.portal.site import Problem, Site, check_query, json_answer, json_bytes
 
 LONGEST_WAIT_S = 30.0
@@ -55,6 +55,11 @@ def routes(site: Site) -> List[Route]:
             )
         )
 
+    def advice(request: Request) -> Response:
+        job = open_job(site, request)
+        report = report_of(site, request, job)
+        return json_answer({"app_id": job.row.app_id, **report.to_json()})
+
     def course(request: Request) -> Response:
         return json_answer(course_of(site, request, open_job(site, request)).timeline)
 
@@ -82,6 +87,7 @@ def routes(site: Site) -> List[Route]:
         Route("/jobs/{app_id}/api/timeline", course),
         Route("/jobs/{app_id}/api/events", events),
         Route("/jobs/{app_id}/api/config", config),
+        Route("/jobs/{app_id}/api/advice", advice),
     ]
 
 

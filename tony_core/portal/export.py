@@ -14,11 +14,13 @@ from typing import Optional, Sequence
 
 from markupsafe import Markup
 
+from tony_core.advice.report import Report
 from tony_core.charts import draw_charts
 from tony_core.history.configuration import ConfigEntry
 from tony_core.history.figures import job_figures
 from tony_core.history.reader import JobHistory
 from tony_core.history.timeline import timeline
+from tony_core.portal.advice import show
 from tony_core.portal.bars import draw
 from tony_core.portal.formats import show_json
 from tony_core.portal.rendering import make_templates, read_story
@@ -38,8 +40,9 @@ def export_page(
     config: Sequence[ConfigEntry] = (),
     problems: Sequence[str] = (),
     now: Optional[float] = None,
+    report: Report = Report(),
 ) -> str:
-    """The page; ``problems``: why there is none."""
+    """The page; ``problems``: why there is no configuration."""
     style, script = _inlined(STYLE), _inlined(SCRIPT)
     line = timeline(record)
     drawing = draw(line, MOST_BARS)
@@ -63,6 +66,7 @@ def export_page(
             story=story[:MOST_LINES],
             lines=len(story),
             config=config,
+            advice=show(report),
             problems=[*record.problems, *problems],
             written=time.time() if now is None else now,
         )

@@ -54,6 +54,9 @@ class JobSource(Protocol):
         Raises OSError where it may not be read, ValueError where it is damaged.
         """
 
+    def config_file(self) -> Optional[bytes]:
+        """The same as XML; None where none was kept. Raises OSError."""
+
     def streams(self, task: str) -> Tuple[Tuple[str, str], ...]:
         """Of each of a task's logs its container and name."""
 

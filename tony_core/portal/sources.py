@@ -180,10 +180,14 @@ class PortalJob:
 
         Raises OSError where it may not be read, ValueError where it is damaged.
         """
-        data = self._sources.config(self.row)
+        data = self.config_file()
         if data is None:
             return ()
         return parse_config(data)
+
+    def config_file(self) -> Optional[bytes]:
+        """The same as XML; None where none was kept. Raises OSError."""
+        return self._sources.config(self.row)
 
     def links(self) -> Mapping[str, str]:
         """Links by name; http and https only, for the job's author writes them."""

@@ -22,6 +22,7 @@ from tony_core.client.portal_pages import with_portal
 from tony_core.client.submission import prepare, send
 from tony_core.client.tails import Tails, read_tails
 from tony_core.client.watch import Watch
+from tony_core.client.workflow.advice import advice_lines
 from tony_core.job.mask import job_secrets
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import Scheduler, SchedulerError
@@ -145,12 +146,13 @@ class Attempt:
                 outputs.write(path, given)
             except OSError as error:
                 log.write(f"warning: {path} could not be written: {error.strerror}")
-        tails, page = Tails(), ""
+        tails, page, advice = Tails(), "", []
         if not cancellation.is_requested:  # else the server soon sends SIGKILL
             secrets = job_secrets(self._job)
             tails = read_tails(scheduler, view, secrets, lines=lines_wanted(self._props))
             page = _tracking_url(scheduler, view.app_id)
-        log.finished(view, code, history, tails, page)
+            advice = advice_lines(scheduler, view.app_id, job=self._job)
+        log.finished(view, code, history, tails, page, advice)
         return code
 
     # ------------------------------------------------------------------ cancelled

@@ -73,9 +73,15 @@ class Log:
         self._write_all([text])
 
     def finished(
-        self, view: JobView, exit_code: int, history: str, tails: Tails, page: str
+        self,
+        view: JobView,
+        exit_code: int,
+        history: str,
+        tails: Tails,
+        page: str,
+        advice: Sequence[str] = (),
     ) -> None:
-        """Write the tasks' last lines, links and logs, then how the job ended and why.
+        """Write the tasks' last lines, the advice, links and logs, then how the job ended and why.
 
         ``page`` is the cluster's own page of the application.
         """
@@ -87,7 +93,7 @@ class Log:
         if root.get("stderr_tail"):  # the outcome has them
             kept = [t for t in tails.tails if (t.task, t.stream) != (root.get("task"), "stderr")]
             tails = tails._replace(tails=tuple(kept))
-        self._write_all([safe(text) for text in tails.text(view.app_id)])
+        self._write_all([safe(text) for text in (*tails.text(view.app_id), *advice)])
         if history and "portal" not in view.links:
             self.write(f"history: {safe(history)}")
         self._write_all(

@@ -10,9 +10,11 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
+from tests.advice.findings import INPUT, MEMORY, stand_in
 from tests.browser import Browser
 from tests.portal.fakes import NASTY, FakePortal, FakeSource, a_row, a_source, a_task, an_event
 from tests.portal.serving import served
+from tony_core.advice.advice import MODERATE, Change
 from tony_core.portal.index.rows import Usage
 
 pytestmark = pytest.mark.slow
@@ -38,7 +40,11 @@ def a_portal() -> FakePortal:
 
 
 @pytest.fixture
-def portal() -> Iterator[Tuple[FakePortal, str]]:
+def portal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tuple[FakePortal, str]]:
+    long = {"wide" * 30: "value" * 40, "used (GB)": 2.1}
+    change = Change("tony.worker.resource." + "x" * 90, "3" * 90, "8" * 90)
+    hostile = MEMORY._replace(problem=NASTY, evidence=long, changes=(change,), severity=MODERATE)
+    stand_in(monkeypatch, MEMORY, hostile, INPUT)
     made = a_portal()
     with served(made.app) as url:
         yield made, url
@@ -59,8 +65,8 @@ MARKED = {LOG: 2, f"{LOG}?session=1": 2}
 """Of logs, how many beginnings of sessions are marked in them."""
 
 PAGES = ["/", f"/jobs?q={'x' * 5}", "/users", "/queues", JOB, FAILED, f"{FAILED}tasks",
-         f"{FAILED}metrics", f"{FAILED}story", f"{FAILED}config", f"{JOB}end", "/jobs/none/",
-         LOG, f"{LOG}?q=line+77", f"{LOG}?session=1",
+         f"{FAILED}metrics", f"{FAILED}advice", f"{FAILED}story", f"{FAILED}config",
+         f"{JOB}end", "/jobs/none/", LOG, f"{LOG}?q=line+77", f"{LOG}?session=1",
          "/trends", "/trends?tag=team:vision&since=all", "/compare",
          "/compare?job=application_1_0001&job=application_1_0002"]  # fmt: skip
 
@@ -83,6 +89,7 @@ def test_every_page_is_accessible_and_fits(
         if path in MARKED:
             marks = browser.run(tab, "document.querySelectorAll('.log .session').length")
             assert marks == MARKED[path], path
+        browser.run(tab, "document.querySelectorAll('.advice details').forEach(e => e.open = true)")
         browser.run(tab, f"{script};0")
         found = browser.run(
             tab,

@@ -6,9 +6,10 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, ContextManager, Dict, Iterator, List
 
 import pytest
 from airflow.providers.common.compat import sdk
@@ -19,6 +20,7 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
+from tests.advice.findings import MEMORY, stand_in
 from tests.tony_airflow.conftest import Connect
 from tests.tony_airflow.tasks import SLEEPS, Instance, end_all, jobs, operator, until
 from tony_airflow.connection import Site
@@ -27,6 +29,7 @@ from tony_airflow.operators import retries, submission, task_job
 from tony_airflow.operators.task_job import TaskJob
 from tony_airflow.operators.tony import TonyOperator
 from tony_airflow.pages.history import RecordedJob, TaskInstanceKey
+from tony_core.advice import report
 from tony_core.job.problems import JobError
 from tony_core.schedulers.port import AppState, LastingRefusal, SchedulerError
 from tony_core.view import JobView
@@ -452,6 +455,39 @@ class TestNeverOrphaned:
         with pytest.raises(AirflowFailException, match="alice"):
             operator(SLEEPS).execute(Instance(retries=3).context())
         assert [job.state for job in jobs()] == [AppState.KILLED]
+
+    @pytest.mark.parametrize("program", [FAILS, "pass"])
+    def test_the_log_ends_with_the_advice_whatever_the_outcome(
+        self, program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        stand_in(monkeypatch, MEMORY)
+        expected: ContextManager[Any] = nullcontext()
+        if program == FAILS:
+            expected = pytest.raises(AirflowException)
+        with expected:
+            operator(program).execute(Instance(retries=0).context())
+        log = capsys.readouterr().out
+        (job,) = jobs()
+        assert f"advice: 1 (1 severe): tony advise {job.app_id}" in log
+        assert "tony.worker.memory: 8g -> 3g" in log
+
+    def test_advice_that_fails_changes_no_outcome(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(report, "advise", lambda record, config: 1 / 0)
+        operator("pass").execute(Instance(retries=0).context())
+        assert "ZeroDivisionError" not in capsys.readouterr().out
+        assert [job.state for job in jobs()] == [AppState.SUCCEEDED]
+
+    def test_a_cluster_that_does_not_answer_costs_the_advice_only(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(hook: TonyHook) -> None:
+            raise SchedulerError("no answer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TonyHook, "get_conn", fail)
+            assert TonyHook.of(Site()).advice("application_1_0001") == []
 
     def test_a_job_that_has_ended_is_not_ended_again(
         self, capsys: pytest.CaptureFixture[str]

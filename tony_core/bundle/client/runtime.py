@@ -72,6 +72,7 @@ CLIENT_ONLY = (
     "job/load.py",
     "job/settings.py",
     "job/validate.py",
+    "job/xml_edit.py",
     "job/xmlfile.py",
     "schedulers/yarn/client/",
 )

@@ -11,12 +11,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from tony_core.advice.report import Report
 from tony_core.charts import MEASURED, draw_charts, tasks_to_draw
 from tony_core.history.configuration import ConfigEntry
 from tony_core.history.layout import ENDED
 from tony_core.history.lost_work import tasks_to_measure
 from tony_core.history.metric_file import Latest
 from tony_core.history.timeline import timeline
+from tony_core.portal.advice import MOST_TASKS, Shown, read_report, show
 from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.formats import show_json
 from tony_core.portal.index.rows import JobRow
@@ -31,6 +33,7 @@ TABS = (
     ("", "Overview"),
     ("tasks", "Tasks and logs"),
     ("metrics", "Metrics"),
+    ("advice", "Advice"),
     ("story", "Story"),
     ("config", "Configuration"),
 )
@@ -86,6 +89,7 @@ def routes(site: Site) -> List[Route]:
         page("", show_overview),
         page("tasks", show_tasks),
         page("metrics", show_metrics),
+        page("advice", show_advice),
         page("story", show_story),
         page("config", show_config),
     ]
@@ -180,7 +184,28 @@ def show_overview(site: Site, request: Request) -> Response:
         result=show_json(job.view.result),
         drawing=course.drawing,
         has_tensorboard=_has_tensorboard(site, job),
+        # Of more tasks it takes a while, and a running job's master has to send all metrics.
+        advice=Shown()
+        if job.source.is_running or len(job.view.tasks) > MANY
+        else show(report_of(site, request, job)),
     )
+
+
+def report_of(site: Site, request: Request, job: OpenJob) -> Report:
+    """What it could change."""
+
+    def make() -> Tuple[Report, bool]:
+        return read_report(job.source, job.view)
+
+    with reading():
+        return site.cache.get(
+            job.row,
+            "advice",
+            make,
+            lambda made: 2000 * (1 + len(made[0].advice)),
+            site.viewer(request).name,
+            lambda made: made[1],
+        )[0]
 
 
 def _has_tensorboard(site: Site, job: OpenJob) -> bool:
@@ -240,6 +265,21 @@ def show_metrics(site: Site, request: Request) -> Response:
         charts = site.cache.get(job.row, "charts", make, len, viewer, lambda made: not problems)
     shown = Markup(charts)  # noqa: S704 - draw_charts escapes
     return _render(site, request, job, "job_metrics.html", "metrics", charts=shown)
+
+
+def show_advice(site: Site, request: Request) -> Response:
+    """What it could change so that it costs less."""
+    job = open_job(site, request)
+    advice = show(report_of(site, request, job))
+    return _render(
+        site,
+        request,
+        job,
+        "job_advice.html",
+        "advice",
+        advice=advice,
+        most_tasks=MOST_TASKS,
+    )
 
 
 def show_story(site: Site, request: Request) -> Response:

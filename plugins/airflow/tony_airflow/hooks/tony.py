@@ -36,6 +36,7 @@ from tony_core.client.logs import Line, read_logs
 from tony_core.client.lookup import find_job_history, look_up, only_own, require_view
 from tony_core.client.submission import load
 from tony_core.client.tails import Tails, read_tails
+from tony_core.client.workflow.advice import advice_lines
 from tony_core.client.workflow.connections import ClientPool
 from tony_core.client.workflow.output import Position, read_output
 from tony_core.client.workflow.results import metrics_of
@@ -304,6 +305,20 @@ class TonyHook(BaseHook):
         """The last lines of every task, within limits."""
         with self.get_conn().client() as client:
             return read_tails(client.scheduler, view, secrets=self.secrets)
+
+    def advice(self, app_id: str) -> List[str]:
+        """What a job that has ended could change, in some ten lines; none where that is unknown."""
+        try:
+            with self.get_conn().client() as client:
+                return advice_lines(
+                    client.scheduler,
+                    app_id,
+                    history=self.site.history_location,
+                    debug=self.log.debug,
+                )
+        except Exception as error:  # of any kind: the job has ended, and its outcome counts
+            self.log.debug("no advice on %s: %s", app_id, error)
+            return []
 
     # ------------------------------------------------------------------ ending
 

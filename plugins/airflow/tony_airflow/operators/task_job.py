@@ -39,8 +39,14 @@ from tony_core.client.merge import from_status
 from tony_core.client.outage import SchedulerOutage
 from tony_core.client.portal_pages import tensorboard_page
 from tony_core.client.watch import Watch
-from tony_core.client.workflow.output import OutputReader, parse_position, unreadable
+from tony_core.client.workflow.output import (
+    OutputReader,
+    parse_position,
+    unreadable,
+    without_control,
+)
 from tony_core.client.workflow.report import Reporter
+from tony_core.job.mask import KnownSecrets
 from tony_core.schedulers.port import (
     AppState,
     AppStatus,
@@ -205,6 +211,7 @@ class TaskJob:
             if self.follows_output:
                 for line in self.output.last_lines(view):
                     self.info(line)
+            self._log_advice(view.app_id)
             return view
         except NoSuchApplication:
             if event is None or not event.get("outcome"):
@@ -249,6 +256,11 @@ class TaskJob:
             finally:
                 self._watch = None
                 reporter.end()
+
+    def _log_advice(self, app_id: str) -> None:
+        known = KnownSecrets(self.hook.secrets)
+        for line in self.hook.advice(app_id):
+            self.info(without_control(line, known))
 
     def _wait_for_login(self, limit_s: float) -> None:
         """Wait for a new ticket if the login has none now; NotLoggedIn when none has come."""

@@ -1,0 +1,60 @@
+"""The advice on one job, with what a reader must know about its evidence. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, NamedTuple, Tuple
+
+from tony_core.advice.advice import SEVERITIES, Advice
+from tony_core.advice.advise import advise
+from tony_core.durations import describe_duration
+from tony_core.history.folder import read_time
+from tony_core.history.reader import JobHistory
+
+SHORT_S = 120.0
+"""A job that ran for less shows little of what it needs."""
+
+
+class Report(NamedTuple):
+    """What was found in a job, the worst first, and how much there was to look at."""
+
+    advice: Tuple[Advice, ...] = ()
+    notes: Tuple[str, ...] = ()  # why there is little evidence, a sentence each
+    is_running: bool = False  # advice so far
+
+    def counts(self) -> Dict[str, int]:
+        """How many there are of each severity that there is, the worst first."""
+        found = [each.severity for each in self.advice]
+        return {name: found.count(name) for name in reversed(SEVERITIES) if name in found}
+
+    def to_json(self) -> Dict[str, Any]:
+        return {
+            "advice": [each.to_json() for each in self.advice],
+            "notes": list(self.notes),
+            "running": self.is_running,
+        }
+
+
+def report_on(record: JobHistory, config: bytes = b"") -> Report:
+    """The advice on a job, out of its history and the configuration that it ran with (XML)."""
+    return Report(tuple(advise(record, config)), _notes(record, config), not _has_ended(record))
+
+
+def _has_ended(record: JobHistory) -> bool:
+    return bool(record.job.get("finished"))
+
+
+def _notes(record: JobHistory, config: bytes) -> Tuple[str, ...]:
+    notes = []
+    begin, end = read_time(record.job.get("started")), read_time(record.job.get("finished"))
+    if not _has_ended(record):
+        notes.append("the job is still running: this is the advice so far")
+    elif 0 < begin < end < begin + SHORT_S:
+        took = describe_duration(end - begin)
+        notes.append(f"the job ran for {took} only, which shows little of what it needs")
+    if record.is_cut:
+        notes.append("its history is larger than is read here, so there is no advice on it")
+    if not any(record.metrics.get(kind) for kind in ("task", "latest")):
+        notes.append("nothing was measured of its tasks, so what they used is not known")
+    if not config:
+        notes.append("its configuration was not kept, so what it asked for is not known")
+    return tuple(notes)
