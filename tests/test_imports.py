@@ -61,6 +61,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     # The master removes the job folder at the job's end; so does who ends a job without one.
     "tony_core.bundle.jobfolder": ("tony_core.bundle", *_BOTTOM),
     "tony_core.history": _BOTTOM,
+    "tony_core.advice": ("tony_core.history", *_BOTTOM),
     "tony_core.schedulers": (
         "tony_core.bundle.jobfolder",
         "tony_core.bundle.localization",
