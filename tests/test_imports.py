@@ -61,7 +61,6 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     # The master removes the job folder at the job's end; so does who ends a job without one.
     "tony_core.bundle.jobfolder": ("tony_core.bundle", *_BOTTOM),
     "tony_core.history": _BOTTOM,
-    "tony_core.advice": ("tony_core.history", *_BOTTOM),
     "tony_core.schedulers": (
         "tony_core.bundle.jobfolder",
         "tony_core.bundle.localization",
@@ -93,6 +92,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.job",
         "tony_core.version",
     ),
+    "tony_core.advice": ("tony_core.history", *_BOTTOM),
     "tony_core.client": (*_CLIENT, "tony_core.protocol.job_secret"),
     # How a job's secret is laid out: the client makes it, master and executor read it.
     "tony_core.protocol.job_secret": ("tony_core.protocol",),

@@ -16,7 +16,7 @@ from tony_core.history.metric_points import STEP, Points, points_of
 from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import RUNNING, Bar, Line, Span, lines_of
 from tony_core.history.timeline import timeline
-from tony_core.job.keys.table import ROLE_NAME
+from tony_core.job.keys.table import ROLE_NAME, modern_name
 from tony_core.jsontext import is_number
 
 HOUR_S = 3600.0
@@ -34,6 +34,7 @@ class TaskFacts:
     def __init__(self, record: JobHistory, bar: Bar, entry: Mapping[str, Any]) -> None:
         self._record = record
         self._points: Dict[str, Points] = {}
+        self._values: Dict[str, Tuple[float, ...]] = {}
         self.name, self.bar, self.entry = bar.task, bar, entry
         self.spans = tuple(span for span in bar.spans if span.kind == RUNNING)
         self.running_s, self.held_s = bar.running_s, bar.held_s
@@ -70,7 +71,11 @@ class TaskFacts:
 
     def values(self, metric: str) -> Tuple[float, ...]:
         """The same without the times; what is below 0 was not measured."""
-        return tuple(value for _, value in self.points(metric) if value >= 0)
+        known = self._values.get(metric)
+        if known is None:
+            known = tuple(value for _, value in self.points(metric) if value >= 0)
+            self._values[metric] = known
+        return known
 
     def metrics(self) -> Tuple[str, ...]:
         """The names of its metrics."""
@@ -259,6 +264,7 @@ def _items(value: Any) -> Sequence[Any]:
 
 def _read_config(config: bytes) -> Dict[str, str]:
     try:
-        return {entry.key: entry.value for entry in parse_config(config)} if config else {}
+        entries = parse_config(config) if config else ()
+        return {modern_name(entry.key): entry.value for entry in entries}
     except ValueError:
         return {}

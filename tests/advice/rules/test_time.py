@@ -84,6 +84,13 @@ def test_checkpoints_that_are_too_far_from_each_other() -> None:
     assert "every 174 s" in advice.todo or "every 175 s" in advice.todo, advice.todo
 
 
+def test_a_program_that_saves_without_a_report_of_it() -> None:
+    record = restarted(saves=True)
+    del record.metrics["task"]["worker:0"]["saved"]
+    (advice,) = found(record)
+    assert advice.evidence["checkpoints"] == 0 and "more often" in advice.todo
+
+
 def test_neither_steps_nor_checkpoints() -> None:
     record = restarted(reports=False)
     (advice,) = found(record)

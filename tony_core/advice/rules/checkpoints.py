@@ -16,6 +16,7 @@ _SAVE = "Save checkpoints (tony.checkpoints() in the program, its folder in " + 
 #: How many checkpoints the work that one failure loses should at most be.
 _MORE_OFTEN = 4.0
 _SHORTEST_S = 60.0
+_NEARLY_ALL = 0.95
 
 
 def advise_checkpoints(facts: Facts) -> List[Advice]:
@@ -54,13 +55,20 @@ def _lost(facts: Facts) -> Optional[Advice]:
     if severity is None or lost < facts.thin.lost_s:
         return None
     saved = _saved_at(facts)
+    last = facts.line.sessions[-1].number if facts.line.sessions else -1
+    # A program may save without a report of it: then a session went on from a later step.
+    has_kept = bool(saved) or lost < _NEARLY_ALL * sum(
+        span.end - span.begin
+        for span in facts.line.phases
+        if span.kind in (RUNNING, IN_LOST) and span.session != last
+    )
     evidence: Dict[str, float] = {
         "lost (s)": round(lost, 1),
         "programs ran (s)": round(ran, 1),
         "sessions": float(len(facts.line.sessions)),
         "checkpoints": float(len(saved)),
     }
-    if saved:
+    if has_kept:
         restarts = max(1, len(facts.line.sessions) - 1)
         every = max(_SHORTEST_S, lost / restarts / _MORE_OFTEN)
         evidence["lost in each restart (s)"] = round(lost / restarts, 1)
@@ -121,7 +129,8 @@ def _unsaved(facts: Facts) -> Optional[Advice]:
         "no-checkpoint",
         severity,
         "",
-        f"Programs ran {hours:.1f} h without a checkpoint: a failure at the end loses all of it.",
-        f"{_SAVE}.",
+        f"Programs ran {hours:.1f} h and reported no checkpoint: a failure at the end loses all of"
+        " it.",
+        f"{_SAVE}, unless the program saves its own.",
         evidence,
     )

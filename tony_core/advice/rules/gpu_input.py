@@ -51,8 +51,10 @@ def advise_gpu_input(facts: Facts) -> List[Advice]:
 
 def _look(facts: Facts, role: RoleFacts) -> Optional[_Starved]:
     thin = facts.thin
+    if role.gpus < 1 or role.vcores < 1:
+        return None
     tasks = role.measured(GPU, thin)
-    if role.gpus < 1 or role.vcores < 1 or not tasks or not role.measured(CPU, thin):
+    if not tasks or not role.measured(CPU, thin):
         return None
     values = [value for task in tasks for value in task.values(GPU)]
     busy = mean(values)

@@ -24,7 +24,8 @@ _SHOWN = 5
 
 def advise_gpus(facts: Facts) -> List[Advice]:
     """All advice on the GPUs of each role."""
-    found = [_idle(facts, role) or _memory(facts, role) for role in facts.roles]
+    roles = [role for role in facts.roles if role.gpus >= 1]
+    found = [_idle(facts, role) or _memory(facts, role) for role in roles]
     return [each for each in found if each is not None] + advise_gpu_input(facts)
 
 
@@ -36,7 +37,7 @@ def _is_idle(task: TaskFacts) -> bool:
 def _idle(facts: Facts, role: RoleFacts) -> Optional[Advice]:
     tasks = role.measured(GPU, facts.thin)
     idle = [task for task in tasks if _is_idle(task)]
-    if role.gpus < 1 or not idle or not facts.has_seen_all(role):
+    if not idle or not facts.has_seen_all(role):
         return None
     changes: Tuple[Change, ...] = ()
     if len(idle) == len(tasks):
@@ -73,7 +74,7 @@ def _idle(facts: Facts, role: RoleFacts) -> Optional[Advice]:
 def _memory(facts: Facts, role: RoleFacts) -> Optional[Advice]:
     """GPUs that compute with little of their memory."""
     tasks = role.measured(GPU_MEMORY, facts.thin)
-    if role.gpus < 1 or not tasks or not facts.has_seen_all(role) or is_starved(facts, role):
+    if not tasks or not facts.has_seen_all(role) or is_starved(facts, role):
         return None
     shares = []
     for task in tasks:
