@@ -152,6 +152,23 @@ def test_an_executor_that_is_held_up(here: Path) -> None:
     assert change.key == "tony.task.max-missed-heartbeats" and int(change.value) >= 12
 
 
+def test_a_gpu_that_is_not_used(here: Path) -> None:
+    """By a stand-in for nvidia-smi: what a real one prints is looked at in tests/gpu."""
+    tool = here / "nvidia-smi"
+    tool.write_text(
+        '#!/bin/sh\ncase "$1" in *uuid) echo GPU-00000000-1;; *) echo "0, 500, 80000";; esac\n'
+    )
+    tool.chmod(0o755)
+    job = run(
+        here, "idle", 8.0, tony_worker_gpus="1", tony_local_gpus="1",
+        tony_task_gpu__check="false", tony_gpu__exec__path=str(tool),
+    )  # fmt: skip
+    (advice,) = advice_on(job)
+    assert (advice.rule, advice.severity, advice.about) == ("gpu-idle", "critical", "worker")
+    assert advice.changes == (("tony.worker.gpus", "0", "1"),)
+    assert advice.saving["gpu_hours"] == pytest.approx(job_figures(job[0])["gpu_hours"])
+
+
 def test_a_right_job(here: Path) -> None:
     record, data = run(here, "right", 6.0, tony_worker_instances="2")
     assert advise(record, data, thin=SHORT) == []
