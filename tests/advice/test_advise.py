@@ -17,6 +17,7 @@ from tony_core.advice.advise import advise
 from tony_core.advice.thresholds import Thin
 from tony_core.history.figures import NAMES
 from tony_core.history.reader import JobHistory
+from tony_core.job.units import parse_memory_mb
 
 #: Lets every rule speak, however little there is.
 LITTLE = Thin(
@@ -156,7 +157,7 @@ def test_no_configuration_is_an_error(data: bytes) -> None:
     gpu_memory=st.floats(0, 80_000), slow=st.floats(0.01, 2), servers=st.floats(0, 2),
     by_day=60,
 )  # fmt: skip
-def test_rules_do_not_contradict_each_other(
+def test_rules_agree_with_each_other_and_with_the_next_run(
     memory: int, vcores: int, gpus: int, rss: float, cores: float, gpu: float, gpu_memory: float,
     slow: float, servers: float,
 ) -> None:  # fmt: skip
@@ -169,4 +170,18 @@ def test_rules_do_not_contradict_each_other(
     }
     asked = {"memory_mb": memory, "vcores": vcores, "gpus": gpus}
     roles = {"worker": {**asked, "instances": 3}, "ps": {"vcores": 1, "instances": 1}}
-    check(job(uses, seconds=400.0, roles=roles), b"", Thin())
+    record = job(uses, seconds=400.0, roles=roles)
+    check(record, b"", Thin())
+    # With what was advised, and the same use, those keys stay as they are.
+    facts = {"memory": "memory_mb", "vcores": "vcores", "gpus": "gpus"}
+    changed = set()
+    for each in advise(record):
+        for key, value, _ in each.changes:
+            _, role, name = key.split(".")
+            if name in facts:
+                changed.add(key)
+                roles[role][facts[name]] = (
+                    parse_memory_mb(value) if name == "memory" else int(value)
+                )
+    again = advise(job(uses, seconds=400.0, roles=roles))
+    assert not changed & {change.key for each in again for change in each.changes}

@@ -38,6 +38,17 @@ def test_a_wait_for_containers(waits: float, severity: Optional[str]) -> None:
         assert "tony.worker.min-instances" in each.todo and not each.changes
 
 
+def test_a_job_without_a_story_did_not_wait_for_all_of_its_time() -> None:
+    record = job()._replace(events=())
+    for task in record.tasks:
+        task.update(started=record.job["submitted"] + 5, ended=record.job["finished"])  # type: ignore[attr-defined]
+    assert names(record) == []
+    # What was measured is still looked at.
+    for series in record.metrics["task"].values():
+        series["rss_mb"] = [[at, 500.0] for at, _ in series["rss_mb"]]
+    assert names(record) == ["memory"]
+
+
 @pytest.mark.parametrize(
     ("stages", "severity"), [(50, None), (200, "low"), (500, "moderate"), (1500, "severe")]
 )  # fmt: skip

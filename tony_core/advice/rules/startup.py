@@ -7,7 +7,7 @@ from typing import List, Optional
 from tony_core.advice.advice import Advice
 from tony_core.advice.facts import Facts
 from tony_core.advice.thresholds import STAGING, WAITING, grade_above
-from tony_core.history.story_lines import QUEUED, STARTING
+from tony_core.history.story_lines import QUEUED, RUNNING, STARTING
 from tony_core.history.story_lines import STAGING as IN_STAGING
 from tony_core.history.story_lines import WAITING as IN_WAITING
 
@@ -27,8 +27,8 @@ def advise_startup(facts: Facts) -> List[Advice]:
 def _waiting(facts: Facts) -> Optional[Advice]:
     queued, waiting = facts.sums.get(QUEUED, 0.0), facts.sums.get(IN_WAITING, 0.0)
     total = queued + waiting
-    if total < facts.thin.wait_s or facts.duration_s <= 0:
-        return None
+    if total < facts.thin.wait_s or not facts.sums.get(RUNNING):
+        return None  # without a story all of a job's time looks like waiting
     severity = grade_above(total / facts.duration_s, WAITING)
     if severity is None:
         return None
