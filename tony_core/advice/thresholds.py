@@ -49,7 +49,8 @@ USED_MEMORY: Grades = (0.8, 0.7, 0.6, 0.5)  # the peak, of what was asked
 LEAST_MEMORY_MB = 2048  # the default of a role: below it a site has little to gain
 MEMORY_HEAD_ROOM = 1.25  # of the peak: it is sampled, and the next run's data differ
 EXECUTOR_MB = 64  # our own processes in the container: executor, and shim or guard
-MEMORY_STEP_MB = 512  # schedulers round to steps of this size or larger
+#: Schedulers round to steps of this size or larger. From here on whole GB: they read better.
+MEMORY_STEP_MB, WHOLE_GB_FROM_MB = 512, 8192
 LEAST_MEMORY_SAVED_MB = 256
 NEAR_LIMIT = 0.95  # of what was asked, with our own processes
 

@@ -102,8 +102,8 @@ def _unknown(facts: Facts) -> Optional[Advice]:
         "lost-work",
         MODERATE,
         "",
-        f"The job was restarted {len(facts.line.sessions) - 1} times after {before:.0f} s of work,"
-        " and reported neither steps nor checkpoints: all of it may have been lost.",
+        f"Sessions before the last ran for {before:.0f} s, and the job reported neither steps nor"
+        " checkpoints: all of it may have been lost.",
         f"{_SAVE}, and report steps (tony.report(step=...)), so that what restarts lose is known.",
         {"ran before restarts (s)": round(before, 1),
          "sessions": float(len(facts.line.sessions)), "checkpoints": 0.0},

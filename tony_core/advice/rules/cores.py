@@ -62,8 +62,8 @@ def _reduce(facts: Facts, role: RoleFacts, mostly: float, most: float) -> Option
         "cores",
         severity,
         role.name,
-        f"{role.name} asked for {role.vcores:g} cores for each task and used {most:.1f} of them"
-        f" {HIGH:.0%} of the time, in its busiest task.",
+        f"{role.name} asked for {_cores(role.vcores)} for each task, and its busiest task used"
+        f" {most:.1f} or less {HIGH:.0%} of the time.",
         f"Set {key} to {new}, or let the program use more threads or processes.",
         {"asked (cores)": role.vcores, "used at most (cores)": round(most, 2),
          "used half of the time (cores)": round(mostly, 2), "tasks": float(len(role.tasks))},
@@ -84,11 +84,15 @@ def _raise(facts: Facts, role: RoleFacts, mostly: float, most: float) -> Optiona
         "cores-short",
         severity,
         role.name,
-        f"{role.name} asked for {role.vcores:g} cores for each task and used {mostly:.1f} or more"
-        " half of the time, in its busiest task.",
+        f"{role.name} asked for {_cores(role.vcores)} for each task, and its busiest task used"
+        f" {mostly:.1f} or more half of the time.",
         f"Set {key} to {new}: where nodes enforce cores the program is held back, and where they"
         " do not it takes its neighbours'.",
         {"asked (cores)": role.vcores, "used half of the time (cores)": round(mostly, 2),
          "used at most (cores)": round(most, 2), "tasks": float(len(role.tasks))},
         (Change(key, str(new), facts.was(key)),),
     )  # fmt: skip
+
+
+def _cores(count: float) -> str:
+    return f"{count:g} core" + ("" if count == 1 else "s")

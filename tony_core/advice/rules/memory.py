@@ -16,6 +16,7 @@ from tony_core.advice.thresholds import (
     MEMORY_STEP_MB,
     NEAR_LIMIT,
     USED_MEMORY,
+    WHOLE_GB_FROM_MB,
     grade_below,
 )
 from tony_core.job.units import format_memory
@@ -32,7 +33,8 @@ def advise_memory(facts: Facts) -> List[Advice]:
 def needed_mb(peak_mb: float) -> int:
     """What to ask for, for a task that uses so much."""
     size_mb = peak_mb * MEMORY_HEAD_ROOM + EXECUTOR_MB
-    return max(LEAST_MEMORY_MB, ceil(size_mb / MEMORY_STEP_MB) * MEMORY_STEP_MB)
+    step_mb = MEMORY_STEP_MB if size_mb < WHOLE_GB_FROM_MB else int(MB_OF_GB)
+    return max(LEAST_MEMORY_MB, ceil(size_mb / step_mb) * step_mb)
 
 
 def _peak_mb(role: RoleFacts) -> Optional[float]:

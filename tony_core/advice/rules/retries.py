@@ -41,7 +41,7 @@ def advise_retries(facts: Facts) -> List[Advice]:
     if facts.setting(_KEY, _DEFAULT) > 1 and len(same) > 2:
         changes = (Change(_KEY, "1", facts.was(_KEY)),)
         todo += f". Until then {_KEY}=1 ends the job sooner"
-    text = last[3] or f"exit code {last[1]}"
+    text = _last_line(causes[-1].fields) or f"exit code {last[1]}"
     return [
         Advice(
             "retries",
@@ -60,11 +60,15 @@ def advise_retries(facts: Facts) -> List[Advice]:
 
 def _signature(fields: Mapping[str, Any]) -> _Signature:
     """What makes two failures the same; numbers (times, pids, steps) do not count."""
-    tail = fields.get("stderr_tail")
-    last = tail[-1] if isinstance(tail, (list, tuple)) and tail else ""
-    text = _DIGITS.sub("#", str(last or fields.get("message") or ""))[:_LONGEST]
+    text = _DIGITS.sub("#", _last_line(fields))
     role, exit_code, cause = (str(fields.get(each)) for each in ("role", "exit_code", "cause"))
     return role, exit_code, cause, text
+
+
+def _last_line(fields: Mapping[str, Any]) -> str:
+    tail = fields.get("stderr_tail")
+    last = tail[-1] if isinstance(tail, (list, tuple)) and tail else ""
+    return str(last or fields.get("message") or "")[:_LONGEST]
 
 
 def _has_progressed(facts: Facts, since: float) -> bool:

@@ -43,7 +43,7 @@ def _waiting(facts: Facts) -> Optional[Advice]:
     if gangs and facts.is_gang:
         todo += (
             f"; with tony.{gangs[0].name}.min-instances the job begins with fewer tasks and takes"
-            " the rest in when they come"
+            " the rest in when they come, where its framework can grow"
         )
     return Advice(
         "waiting",
