@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tony_core.master.executors.liveness import RECONNECT_S, Liveness
 
 
@@ -75,3 +77,15 @@ def test_thousands_are_cheap() -> None:
         assert live.expired(float(round_)) == []
     assert time.process_time() - began < 5.0  # of the processor; 0.1 s where it is idle
     assert len(live.expired(9.0 + 25.0)) == 10_000
+
+
+def test_a_gap_is_noted_where_it_matters_and_is_the_longest() -> None:
+    live = Liveness(1.0, 25)
+    noted = [live.note_message("a", at) for at in (0.0, 1.0, 5.5, 11.5, 16.6, 24.0)]
+    assert noted == [None, None, None, 6.0, None, pytest.approx(7.4)]
+    # A closed connection is another matter, with an allowance of its own.
+    live.closed("a", 24.0, "closed")
+    assert live.note_message("a", 33.0) is None
+    live.forget("a")
+    assert live.note_message("a", 50.0) is None
+    assert live.note_message("a", 55.5) == 5.5

@@ -11,10 +11,12 @@ shorter allowance, because an executor that lives reconnects at once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 #: How long an executor whose connection closed has to call again, at most.
 RECONNECT_S = 10.0
+#: The part of the allowance from which a gap between two messages is worth a record.
+NOTABLE_GAP = 0.2
 
 
 class Lost(NamedTuple):
@@ -30,6 +32,8 @@ class Liveness:
     def __init__(self, heartbeat_s: float, max_missed: int) -> None:
         self.silence_s = heartbeat_s * max_missed
         self.reconnect_s = min(self.silence_s, RECONNECT_S)
+        self._notable_s = self.silence_s * NOTABLE_GAP
+        self._longest_gap: Dict[str, float] = {}  # of those that had a notable one
         self._setting = (
             f"tony.task.max-missed-heartbeats={max_missed}"
             f" x tony.task.heartbeat-interval-ms={heartbeat_s * 1000:g}"
@@ -37,11 +41,20 @@ class Liveness:
         self._last_message: OrderedDict[str, float] = OrderedDict()
         self._away: OrderedDict[str, Tuple[float, str]] = OrderedDict()
 
-    def note_message(self, container_id: str, now: float) -> None:
-        """Note a message, or a new connection."""
+    def note_message(self, container_id: str, now: float) -> Optional[float]:
+        """Note a message, or a new connection.
+
+        Returns the time since the one before, where that is a notable part of the allowance and
+        the longest of this executor.
+        """
         self._away.pop(container_id, None)
+        gap = now - self._last_message.get(container_id, now)
         self._last_message[container_id] = now
         self._last_message.move_to_end(container_id)
+        if gap < self._notable_s or gap <= self._longest_gap.get(container_id, 0.0):
+            return None
+        self._longest_gap[container_id] = gap
+        return gap
 
     def closed(self, container_id: str, now: float, reason: str) -> None:
         """Note a closed connection; no effect if it is not known (it ended, or never called)."""
@@ -58,6 +71,7 @@ class Liveness:
         """Remove an executor whose container has ended or whose loss is known."""
         self._last_message.pop(container_id, None)
         self._away.pop(container_id, None)
+        self._longest_gap.pop(container_id, None)
 
     def is_connected(self, container_id: str) -> bool:
         return container_id in self._last_message

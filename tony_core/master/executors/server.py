@@ -65,6 +65,9 @@ class ExecutorListener(Protocol):
     def measured(self, container_id: str, session: int, values: Mapping[str, float]) -> None:
         """Take measures of a task."""
 
+    def late(self, container_id: str, gap_s: float) -> None:
+        """Take the time between two messages: its longest, and a notable part of the allowance."""
+
     def serving(self, container_id: str, message: Serving, host: str) -> None:
         """Take the state of a web server beside the program; ``host`` is the executor's."""
 
@@ -301,7 +304,9 @@ class ExecutorServer:
         if container_id is None or handler is None:
             when = "before Register" if container_id is None else "is not for a master"
             raise ProtocolError(f"{type(message).__name__} {when}")
-        self._liveness.note_message(container_id, self._reactor.now())
+        gap = self._liveness.note_message(container_id, self._reactor.now())
+        if gap is not None:
+            self._to.late(container_id, gap)
         admitted = self._limits_of(container_id).admit(message)
         if admitted is not None:
             handler(container_id, admitted)

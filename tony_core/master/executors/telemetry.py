@@ -17,6 +17,7 @@ from tony_core.master.web.routes import Page
 from tony_core.protocol.messages import Ended, Noted, Register, Reported, Serving
 
 TENSORBOARD = "tensorboard"
+HEARTBEAT_GAP = "heartbeat_gap_s"  # advice on jobs reads it
 
 
 class Telemetry:
@@ -71,6 +72,11 @@ class Telemetry:
         task, _ = self._task(container_id)
         if task:
             self._publisher.add_measures(task, values)
+
+    def late(self, container_id: str, gap_s: float) -> None:
+        """Keep the longest time between two messages of a task's executor, as a metric."""
+        _, session = self._task(container_id)
+        self.measured(container_id, session, {HEARTBEAT_GAP: round(gap_s, 3)})
 
     def serving(self, container_id: str, message: Serving, host: str) -> None:
         """Link TensorBoard while it answers."""

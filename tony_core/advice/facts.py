@@ -1,0 +1,270 @@
+"""What the rules look at: a job's roles and tasks, and what was measured of them. Pure.
+
+All of it is a file's word, and may be another user's: what is missing or odd is left out here, so
+that rules can count with what they get. Roles whose names no job file could have are no roles.
+"""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from tony_core.advice.thresholds import THIN, Thin
+from tony_core.history.configuration import parse_config
+from tony_core.history.figures import job_figures
+from tony_core.history.metric_points import STEP, Points, points_of
+from tony_core.history.reader import JobHistory
+from tony_core.history.story_lines import RUNNING, Bar, Line, Span, lines_of
+from tony_core.history.timeline import timeline
+from tony_core.job.keys.table import ROLE_NAME, modern_name
+from tony_core.jsontext import is_number
+
+HOUR_S = 3600.0
+RSS, CPU, GPU = "rss_mb", "cpu_percent", "gpu_percent"
+GPU_MEMORY, GPU_MEMORY_TOTAL = "gpu_memory_mb", "gpu_memory_total_mb"
+HEARTBEAT_GAP = "heartbeat_gap_s"
+SINGLE = "worker"  # what the one task of a job without instances is called
+_MOST = 1e12
+_LONGEST_NAME = 64
+
+
+class TaskFacts:
+    """One task, with what was measured while its program ran."""
+
+    def __init__(self, record: JobHistory, bar: Bar, entry: Mapping[str, Any]) -> None:
+        self._record = record
+        self._points: Dict[str, Points] = {}
+        self._values: Dict[str, Tuple[float, ...]] = {}
+        self.name, self.bar, self.entry = bar.task, bar, entry
+        self.spans = tuple(span for span in bar.spans if span.kind == RUNNING)
+        self.running_s, self.held_s = bar.running_s, bar.held_s
+
+    @property
+    def cause(self) -> str:
+        """Why it ended; empty while it runs."""
+        return _text(self.entry.get("cause"))
+
+    @property
+    def node(self) -> str:
+        """Where it ran last."""
+        nodes = [span.node for span in self.spans if span.node]
+        return nodes[-1] if nodes else _text(self.entry.get("node"))
+
+    def usage(self, name: str) -> Optional[float]:
+        """A number over the whole run of its program, the newest one."""
+        return number(mapping(self.entry.get("usage")).get(name))
+
+    def points(self, metric: str) -> Points:
+        """A metric while its program ran; all of it, where it is not known when that was."""
+        known = self._points.get(metric)
+        if known is None:
+            known = points_of(self._record, self.name, metric)
+            if self.spans:
+                known = tuple(
+                    point
+                    for span in self.spans
+                    for point in known
+                    if span.begin <= point[0] <= span.end
+                )
+            self._points[metric] = known = tuple(p for p in known if abs(p[1]) <= _MOST)
+        return known
+
+    def values(self, metric: str) -> Tuple[float, ...]:
+        """The same without the times; what is below 0 was not measured."""
+        known = self._values.get(metric)
+        if known is None:
+            known = tuple(value for _, value in self.points(metric) if value >= 0)
+            self._values[metric] = known
+        return known
+
+    def metrics(self) -> Tuple[str, ...]:
+        """The names of its metrics."""
+        series = mapping(mapping(self._record.metrics.get("task")).get(self.name))
+        return tuple(name for name in series if isinstance(name, str))
+
+    def within(self, metric: str, span: Span) -> Points:
+        """A metric in one of its runs."""
+        return tuple(p for p in self.points(metric) if span.begin <= p[0] <= span.end)
+
+    def steps_per_s(self, span: Span, thin: Thin) -> Optional[float]:
+        """How fast it was in one of its runs; None where there is too little to know it."""
+        points = self.within(STEP, span)
+        if len(points) < max(2, thin.steps):
+            return None
+        passed, done = points[-1][0] - points[0][0], points[-1][1] - points[0][1]
+        return done / passed if passed >= max(1.0, thin.run_s / 2) and done > 0 else None
+
+
+class RoleFacts(NamedTuple):
+    """One role: what one of its tasks asked for, and the tasks that there were."""
+
+    name: str
+    instances: int
+    memory_mb: float
+    vcores: float
+    gpus: float
+    tracking: str
+    is_elastic: bool
+    tasks: Tuple[TaskFacts, ...]
+
+    @property
+    def held_h(self) -> float:
+        """The hours that its tasks had containers, all together."""
+        return sum(task.held_s for task in self.tasks) / HOUR_S
+
+    @property
+    def longest_s(self) -> float:
+        """The longest time that a program of it ran."""
+        return max((task.running_s for task in self.tasks), default=0.0)
+
+    def measured(self, metric: str, thin: Thin) -> Tuple[TaskFacts, ...]:
+        """The tasks of which there are enough values; none, if a task that ran long has too few.
+
+        Of a role that is half measured the largest value is not known.
+        """
+        ran = [task for task in self.tasks if task.running_s >= thin.run_s]
+        if any(len(task.values(metric)) < max(1, thin.samples) for task in ran):
+            return ()
+        return tuple(ran)
+
+
+class Facts:
+    """One job."""
+
+    def __init__(self, record: JobHistory, config: bytes = b"", thin: Thin = THIN) -> None:
+        self.record = record = _whole(record)
+        self.thin = thin
+        self.job = record.job
+        self.line = timeline(record)
+        self.story: Tuple[Line, ...] = tuple(lines_of(record))
+        self.figures: Mapping[str, float] = job_figures(record, self.line)
+        self.config = _read_config(config)
+        self.sums = self.line.sums()
+        self.duration_s = self.line.end - self.line.begin
+        self.roles = self._roles()
+        self.tasks = tuple(task for role in self.roles for task in role.tasks)
+
+    @property
+    def has_failed(self) -> bool:
+        return self.job.get("state") == "FAILED"
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its tasks wait for each other."""
+        return self.job.get("mode") != "FCFS"
+
+    def has_seen_all(self, role: RoleFacts) -> bool:
+        """Whether what a role used at most is known: more may follow in a job that goes on."""
+        is_whole = self.line.is_over and not self.has_failed
+        least = self.thin.run_s if is_whole else max(self.thin.run_s, self.thin.unfinished_s)
+        return role.longest_s >= least
+
+    def key_of(self, role: RoleFacts, name: str) -> str:
+        """The key of the job file that sets a resource of a role."""
+        own = f"tony.{role.name}.{name}"
+        is_single = self.config and not any(
+            key.startswith("tony.") and key.endswith(".instances") for key in self.config
+        )
+        master = f"tony.am.{name}"
+        if is_single and role.name == SINGLE and own not in self.config and master in self.config:
+            return master  # the one task of a job has what the job sets for its master
+        return own
+
+    def was(self, key: str) -> str:
+        """The value that the job file has; empty: none."""
+        return self.config.get(key, "")
+
+    def setting(self, key: str, default: float) -> float:
+        """A plain number of the configuration."""
+        try:
+            value = float(self.config.get(key, default))
+        except ValueError:
+            return default
+        return value if 0 < value <= _MOST else default
+
+    def _roles(self) -> Tuple[RoleFacts, ...]:
+        entries = {str(task.get("task")): task for task in self.record.tasks}
+        tasks: Dict[str, List[TaskFacts]] = {}
+        for bar in self.line.bars:
+            role, _, index = bar.task.rpartition(":")
+            if role == bar.role and index.isdecimal() and len(index) < 10:
+                one = TaskFacts(self.record, bar, entries.get(bar.task, {}))
+                tasks.setdefault(role, []).append(one)
+        found = []
+        elastic = mapping(self.job.get("elastic"))
+        for name, asked in mapping(self.job.get("roles")).items():
+            if not isinstance(name, str) or not isinstance(asked, dict) or name not in tasks:
+                continue
+            if len(name) > _LONGEST_NAME or ROLE_NAME.fullmatch(name) is None:
+                continue
+            found.append(
+                RoleFacts(
+                    name,
+                    int(number(asked.get("instances")) or len(tasks[name])),
+                    memory_mb=number(asked.get("memory_mb")) or 0.0,
+                    vcores=number(asked.get("vcores")) or 0.0,
+                    gpus=number(asked.get("gpus")) or 0.0,
+                    tracking=_text(tasks[name][0].entry.get("tracking")) or "tracked",
+                    is_elastic=name in elastic,
+                    tasks=tuple(tasks[name]),
+                )
+            )
+        return tuple(found)
+
+
+# ------------------------------------------------------------------ numbers
+
+
+def number(value: Any) -> Optional[float]:
+    """A number that can be counted with and is not negative."""
+    return float(value) if is_number(value, _MOST) and value >= 0 else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """The value that so much of them are not above; 0 of none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, floor(share * len(ordered)))] if ordered else 0.0
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle one, or the mean of the two in the middle; 0 of none."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if not ordered:
+        return 0.0
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def mean(values: Sequence[float]) -> float:
+    """Their mean; 0 of none."""
+    return sum(values) / len(values) if values else 0.0
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _whole(record: JobHistory) -> JobHistory:
+    """The record with the shapes that all readers take."""
+    return record._replace(
+        job=mapping(record.job),
+        tasks=tuple(task for task in _items(record.tasks) if isinstance(task, dict)),
+        metrics=mapping(record.metrics),
+        events=tuple(event for event in _items(record.events) if isinstance(event, dict)),
+    )
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _read_config(config: bytes) -> Dict[str, str]:
+    try:
+        entries = parse_config(config) if config else ()
+        return {modern_name(entry.key): entry.value for entry in entries}
+    except ValueError:
+        return {}

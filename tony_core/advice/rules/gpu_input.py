@@ -1,0 +1,103 @@
+"""A GPU that waits for its input: little to do while the program's cores are busy. Pure."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import List, NamedTuple, Optional
+
+from tony_core.advice.advice import LOW, Advice, Change
+from tony_core.advice.facts import CPU, GPU, Facts, RoleFacts, mean, median, quantile
+from tony_core.advice.thresholds import (
+    BUSY_CORES,
+    BUSY_GPU,
+    CORES_HEAD_ROOM,
+    HIGH,
+    IDLE_GPU,
+    ONE_CORE,
+    PULSE_HIGH,
+    PULSE_LOW,
+    PULSE_SHARE,
+    PULSING_GPU,
+    USED_GPU,
+    grade_below,
+)
+
+
+class _Starved(NamedTuple):
+    """How a role's GPUs wait."""
+
+    severity: str
+    gpu_percent: float
+    cores: float
+    most_cores: float
+    steps_per_s: float
+    has_full_cores: bool  # else one process prepares all the input
+
+
+def is_starved(facts: Facts, role: RoleFacts) -> bool:
+    """Whether its GPUs wait for input."""
+    return _look(facts, role) is not None
+
+
+def advise_gpu_input(facts: Facts) -> List[Advice]:
+    """For each role whose GPUs wait for input: what to change."""
+    found = []
+    for role in facts.roles:
+        seen = _look(facts, role)
+        if seen is not None:
+            found.append(_advise(facts, role, seen))
+    return found
+
+
+def _look(facts: Facts, role: RoleFacts) -> Optional[_Starved]:
+    thin = facts.thin
+    if role.gpus < 1 or role.vcores < 1:
+        return None
+    tasks = role.measured(GPU, thin)
+    if not tasks or not role.measured(CPU, thin):
+        return None
+    values = [value for task in tasks for value in task.values(GPU)]
+    busy = mean(values)
+    severity = grade_below(busy, USED_GPU)
+    if severity is None and busy <= PULSING_GPU:
+        low = sum(value < PULSE_LOW for value in values) / len(values)
+        high = sum(value > PULSE_HIGH for value in values) / len(values)
+        severity = LOW if min(low, high) >= PULSE_SHARE else None
+    rates = [task.steps_per_s(span, thin) for task in role.tasks for span in task.spans]
+    rate = max((each for each in rates if each is not None), default=None)
+    if severity is None or busy < IDLE_GPU or rate is None:
+        return None
+    cores = median([median(task.values(CPU)) for task in tasks]) / 100
+    most = max(quantile(task.values(CPU), HIGH) for task in tasks) / 100
+    is_full = cores >= BUSY_CORES * role.vcores
+    if not is_full and not ONE_CORE[0] <= cores <= ONE_CORE[1]:
+        return None
+    return _Starved(severity, busy, cores, most, rate, is_full)
+
+
+def _advise(facts: Facts, role: RoleFacts, seen: _Starved) -> Advice:
+    changes = []
+    if seen.has_full_cores:
+        problem = f"{seen.cores:.1f} of its {role.vcores:g} cores are busy"
+        new = ceil(seen.most_cores * CORES_HEAD_ROOM)
+        todo = "Prepare the input outside the training (smaller, decoded, cached)"
+        if new > role.vcores:
+            key = facts.key_of(role, "vcores")
+            changes.append(Change(key, str(new), facts.was(key)))
+            todo = f"Set {key} to {new}, or prepare the input outside the training"
+    else:
+        problem = f"one core of {role.vcores:g} is busy"
+        todo = "Load the input in other processes (num_workers of a DataLoader, tf.data's map)"
+    hours = sum(task.running_s for task in role.tasks) / 3600 * role.gpus
+    return Advice(
+        "gpu-input",
+        seen.severity,
+        role.name,
+        f"The GPUs of {role.name} are {seen.gpu_percent:.0f}% busy while {problem}: they wait for"
+        " their input.",
+        todo + ".",
+        {"GPU busy (%)": round(seen.gpu_percent, 1), "cores asked": role.vcores,
+         "cores used": round(seen.cores, 2), "steps per s": round(seen.steps_per_s, 4)},
+        tuple(changes),
+        {"gpu_hours": hours * max(0.0, 1 - seen.gpu_percent / BUSY_GPU)},
+    )  # fmt: skip

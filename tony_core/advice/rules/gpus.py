@@ -1,0 +1,98 @@
+"""GPUs that were asked for and hardly used, that wait, or whose memory is nearly empty. Pure."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Tuple
+
+from tony_core.advice.advice import CRITICAL, SEVERE, Advice, Change
+from tony_core.advice.facts import (
+    GPU,
+    GPU_MEMORY,
+    GPU_MEMORY_TOTAL,
+    HOUR_S,
+    Facts,
+    RoleFacts,
+    TaskFacts,
+    mean,
+    quantile,
+)
+from tony_core.advice.rules.gpu_input import advise_gpu_input, is_starved
+from tony_core.advice.thresholds import HIGH, IDLE_GPU, IDLE_GPU_HIGH, MB_OF_GB, USED_GPU_MEMORY
+
+_SHOWN = 5
+
+
+def advise_gpus(facts: Facts) -> List[Advice]:
+    """All advice on the GPUs of each role."""
+    roles = [role for role in facts.roles if role.gpus >= 1]
+    found = [_idle(facts, role) or _memory(facts, role) for role in roles]
+    return [each for each in found if each is not None] + advise_gpu_input(facts)
+
+
+def _is_idle(task: TaskFacts) -> bool:
+    values = task.values(GPU)
+    return mean(values) < IDLE_GPU and quantile(values, HIGH) < IDLE_GPU_HIGH
+
+
+def _idle(facts: Facts, role: RoleFacts) -> Optional[Advice]:
+    tasks = role.measured(GPU, facts.thin)
+    idle = [task for task in tasks if _is_idle(task)]
+    if not idle or not facts.has_seen_all(role):
+        return None
+    changes: Tuple[Change, ...] = ()
+    if len(idle) == len(tasks):
+        key = facts.key_of(role, "gpus")
+        changes = (Change(key, "0", facts.was(key)),)
+        severity, about = CRITICAL, role.name
+        problem = f"No task of {role.name} used its GPUs ({role.gpus:g} for each)."
+        todo = (
+            f"Set {key} to 0; or, if the program is meant to use them, look in its log why it"
+            " finds none (a framework built without CUDA, a driver that is too old)."
+        )
+    else:
+        severity = SEVERE
+        about = idle[0].name if len(idle) == 1 else role.name
+        names = ", ".join(task.name for task in idle[:_SHOWN])
+        more = f" and {len(idle) - _SHOWN} more" if len(idle) > _SHOWN else ""
+        problem = f"{names}{more} of {len(tasks)} tasks of {role.name} left their GPUs idle."
+        todo = "Look in their logs why: a rank without data, or a program that found no GPU."
+    held = role.tasks if changes else tuple(idle)
+    return Advice(
+        "gpu-idle",
+        severity,
+        about,
+        problem,
+        todo,
+        {"GPUs for each task": role.gpus, "idle tasks": float(len(idle)),
+         "tasks": float(len(tasks)),
+         "GPU busy (%)": round(mean([mean(task.values(GPU)) for task in idle]), 1)},
+        changes,
+        {"gpu_hours": role.gpus * sum(task.held_s for task in held) / HOUR_S},
+    )  # fmt: skip
+
+
+def _memory(facts: Facts, role: RoleFacts) -> Optional[Advice]:
+    """GPUs that compute with little of their memory."""
+    tasks = role.measured(GPU_MEMORY, facts.thin)
+    if not tasks or not facts.has_seen_all(role) or is_starved(facts, role):
+        return None
+    shares = []
+    for task in tasks:
+        total = max(task.values(GPU_MEMORY_TOTAL), default=0.0)
+        if total <= 0:
+            return None
+        shares.append((max(task.values(GPU_MEMORY)) / total, total))
+    share, total = max(shares)
+    severity = next((word for limit, word in USED_GPU_MEMORY if share < limit), None)
+    if severity is None:
+        return None
+    return Advice(
+        "gpu-memory",
+        severity,
+        role.name,
+        f"{role.name} used {share:.0%} of its GPUs' memory at most.",
+        "Try a larger batch, or ask for a smaller GPU where the cluster has one.",
+        {"GPU memory (GB)": round(total / MB_OF_GB, 1),
+         "used at most (GB)": round(share * total / MB_OF_GB, 1),
+         "used (%)": round(100 * share, 1)},
+    )  # fmt: skip

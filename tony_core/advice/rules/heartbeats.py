@@ -1,0 +1,65 @@
+"""Heartbeats that nearly, or really, came too late. Pure.
+
+A master measures the largest gap between two messages of a task's executor
+(``heartbeat_gap_s``), where it is long enough to matter.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Dict, List
+
+from tony_core.advice.advice import Advice, Change
+from tony_core.advice.facts import HEARTBEAT_GAP, Facts
+from tony_core.advice.thresholds import HEARTBEAT_GAP as GRADES
+from tony_core.advice.thresholds import grade_above
+from tony_core.job.units import parse_duration_s
+
+_MISSED, _INTERVAL = "tony.task.max-missed-heartbeats", "tony.task.heartbeat-interval-ms"
+_MISSED_DEFAULT, _INTERVAL_DEFAULT = 25.0, "1000"
+_ROOM = 2.0  # of the longest gap: the next one may be longer
+
+
+def advise_heartbeats(facts: Facts) -> List[Advice]:
+    """For the job: a longer allowance, where a task came near to it."""
+    gaps: Dict[str, float] = {}
+    for task in facts.tasks:
+        values = task.values(HEARTBEAT_GAP)
+        if values:
+            gaps[task.name] = max(values)
+    if not gaps:
+        return []
+    worst = max(gaps, key=lambda name: gaps[name])
+    interval, missed = _interval_s(facts), facts.setting(_MISSED, _MISSED_DEFAULT)
+    allowed, gap = interval * missed, gaps[worst]
+    severity = grade_above(gap / allowed, GRADES)
+    new = ceil(gap * _ROOM / interval)
+    if severity is None or gap < facts.thin.gap_s or new <= missed:
+        return []
+    node = next((task.node for task in facts.tasks if task.name == worst), "")
+    on = f" on {node}" if node else ""
+    return [
+        Advice(
+            "heartbeats",
+            severity,
+            worst,
+            f"The executor of {worst}{on} sent nothing for {gap:.1f} s; after {allowed:g} s it"
+            " counts as lost.",
+            f"See what keeps the node busy (memory that is swapped, more threads than cores), or"
+            f" set {_MISSED} to {new}.",
+            {"longest gap (s)": round(gap, 2), "allowed (s)": round(allowed, 2),
+             "tasks with gaps": float(len(gaps)), "node": node},
+            (Change(_MISSED, str(new), facts.was(_MISSED)),),
+        )
+    ]  # fmt: skip
+
+
+def _interval_s(facts: Facts) -> float:
+    for text in (facts.was(_INTERVAL), _INTERVAL_DEFAULT):
+        try:
+            found = parse_duration_s(text, "ms")
+        except ValueError:
+            continue
+        if found:
+            return found
+    return 1.0

@@ -1,0 +1,131 @@
+"""Too many or too few workers, by the sizes that an elastic job had from session to session. Pure.
+
+A step that got faster with more workers does a fixed amount of work, shared among them: its
+speed-up is held against their growth. One that got slower may do more work in a step, so only a
+step that takes more than twice the time is advised against. What lies between has two readings, and
+nothing follows from it.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from tony_core.advice.advice import LOW, Advice, Change
+from tony_core.advice.facts import Facts, RoleFacts, median, number
+from tony_core.advice.thresholds import (
+    GOOD_SPEED_UP,
+    MB_OF_GB,
+    SLOWER,
+    SPEED_UP,
+    grade_below,
+)
+
+_ELASTIC = "elastic"
+
+
+class _Size(NamedTuple):
+    workers: int
+    steps_per_s: float
+    ran_s: float
+
+
+def advise_scaling(facts: Facts) -> List[Advice]:
+    """For each elastic role that had several sizes."""
+    found = []
+    for role in facts.roles:
+        if role.is_elastic:
+            sizes = _sizes(facts, role)
+            if len(sizes) >= 2:
+                found.append(_judge(facts, role, sizes[0], sizes[-1]))
+    return [each for each in found if each is not None]
+
+
+def _sizes(facts: Facts, role: RoleFacts) -> List[_Size]:
+    """Each size with the speed that it had, from the smallest."""
+    of_session: Dict[int, int] = {}
+    for line in facts.story:
+        size = number(line.fields.get("size"))
+        if line.kind == _ELASTIC and line.fields.get("role") == role.name and size:
+            of_session[line.session] = max(1, int(size))
+    seen: Dict[int, List[Tuple[float, float]]] = {}
+    for session, size in of_session.items():
+        rates = []
+        ran = 0.0
+        for task in role.tasks:
+            for span in task.spans:
+                rate = task.steps_per_s(span, facts.thin) if span.session == session else None
+                if rate is not None:
+                    rates.append(rate)
+                    ran = max(ran, span.end - span.begin)
+        if rates:
+            seen.setdefault(size, []).append((median(rates), ran))
+    return [
+        _Size(size, median([rate for rate, _ in seen[size]]), sum(ran for _, ran in seen[size]))
+        for size in sorted(seen)
+    ]
+
+
+def _judge(facts: Facts, role: RoleFacts, few: _Size, many: _Size) -> Optional[Advice]:
+    speed_up = many.steps_per_s / few.steps_per_s
+    growth = many.workers / few.workers
+    evidence = {
+        "workers": float(many.workers),
+        "fewer workers": float(few.workers),
+        "steps per s": round(many.steps_per_s, 4),
+        "steps per s with fewer": round(few.steps_per_s, 4),
+        "speed-up": round(speed_up, 3),
+    }
+    seen = (
+        f"{many.workers} tasks of {role.name} did {many.steps_per_s:.3g} steps per s,"
+        f" {few.workers} did {few.steps_per_s:.3g}"
+    )
+    if speed_up >= 1:
+        share = speed_up / growth
+        severity = grade_below(share, SPEED_UP)
+        if severity is not None:
+            return _reduce(facts, role, few, many, severity, share, f"{seen}.", evidence)
+        if share >= GOOD_SPEED_UP and many.workers >= role.instances:
+            return Advice(
+                "scaling", LOW, role.name,
+                f"{seen}: the speed grew with the tasks.",
+                f"Try more than {many.workers} (tony.{role.name}.instances), as long as it does.",
+                evidence,
+            )  # fmt: skip
+        return None
+    if speed_up >= SLOWER:
+        return None
+    severity = grade_below(speed_up, SPEED_UP)
+    if severity is None:
+        return None
+    return _reduce(facts, role, few, many, severity, speed_up, f"{seen}.", evidence)
+
+
+def _reduce(
+    facts: Facts,
+    role: RoleFacts,
+    few: _Size,
+    many: _Size,
+    severity: str,
+    share: float,
+    problem: str,
+    evidence: Dict[str, float],
+) -> Optional[Advice]:
+    key = f"tony.{role.name}.instances"
+    if few.workers >= role.instances:
+        return None
+    hours = many.ran_s / 3600 * many.workers * (1 - share)
+    resources = {
+        "gpu_hours": role.gpus * hours,
+        "memory_gb_hours": role.memory_mb / MB_OF_GB * hours,
+        "vcore_hours": role.vcores * hours,
+    }
+    return Advice(
+        "scaling",
+        severity,
+        role.name,
+        problem,
+        f"Set {key} to {few.workers}: a step then costs {share:.0%} of what it did.",
+        evidence,
+        (Change(key, str(few.workers), facts.was(key)),),
+        {name: value for name, value in resources.items() if value > 0},
+    )
