@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Dict, List, NamedTuple, Optional, Set
 
 from tony_core.exit_causes import ExitCause
-from tony_core.protocol.messages import Ended, Prepare, Register
+from tony_core.protocol.messages import Ended, Preemption, Prepare, Register
 from tony_executor.events import ProgramEnded
 from tony_executor.monitoring.diagnosis import diagnose_end
 
@@ -84,6 +84,7 @@ class ExecutorTask:
         self.offsets: Dict[str, int] = {}  # where this session's output begins in the logs
         self.started_at: Optional[float] = None
         self.last: Optional[Ended] = None  # this session's end, for the next master
+        self.is_warned = False  # containers that the running program needs are taken back
         self._history: List[str] = []
 
     def begin(self, message: Prepare, at: float) -> None:
@@ -103,6 +104,8 @@ class ExecutorTask:
         if phase not in TRANSITIONS[self.phase]:
             raise InvalidTransition(self.story())
         self.phase = phase
+        if phase not in HAS_PROGRAM:
+            self.is_warned = False
 
     def story(self) -> str:
         """The phase and the transitions that led to it, in one line."""
@@ -125,6 +128,37 @@ class ExecutorTask:
             event.stderr_before,
         )
         return Ending(cause, message)
+
+    def take_warning(self, message: Preemption) -> bool:
+        """Keep whether the running program is warned; return whether the message is for it."""
+        is_ours = (message.session, message.restart) == (self.session, self.restart)
+        if not is_ours or self.phase is not TaskPhase.RUNNING:
+            return False
+        self.is_warned = not message.withdrawn
+        return True
+
+    def describe_end(
+        self,
+        exit_code: int,
+        signal: int,
+        ending: Ending,
+        event: Optional[ProgramEnded],
+        now: float,
+    ) -> Ended:
+        """The end of this session's program, or of the task before it had one."""
+        by_itself = ending.cause is ExitCause.EXITED
+        return Ended(
+            session=self.session,
+            exit_code=exit_code,
+            signal=signal,
+            cause=ending.cause.value,
+            message=ending.message,
+            stderr_tail=list(event.stderr_tail) if event is not None else [],
+            duration_s=round(self.ran_s(now), 3),
+            usage=dict(event.usage) if event is not None else {},
+            restart=self.restart,
+            preempted=by_itself and self.is_warned and event is not None and event.noticed,
+        )
 
     def register(self, who: ContainerIdentity, now: float) -> Register:
         """The first message to a master."""

@@ -31,6 +31,7 @@ class ReportFile:
 
     def __init__(self, path: str, session: int) -> None:
         self.path = path
+        self.has_noticed = False  # the program knows that containers are taken back
         self._session = session
         self._offset = 0
         self._known: Dict[str, None] = {}
@@ -76,6 +77,7 @@ class ReportFile:
                 continue
             if not isinstance(found, dict):
                 continue
+            self.has_noticed = self.has_noticed or found.get("preemption") is True
             if _is_number(found.get("progress")):
                 progress = float(found["progress"])
             step = _count(found.get("step"), step)
