@@ -28,7 +28,7 @@ _LOOK_S = 1.0  # where files cannot be locked
 class Preemption(NamedTuple):
     """The scheduler takes back a container that this program needs."""
 
-    seconds_left: Optional[float]  # at least; None: the scheduler does not say
+    seconds_left: Optional[float]  # at least; None: the scheduler gives no time
     is_own: bool  # this task's container; else that of a task without which it cannot go on
 
 
@@ -191,7 +191,7 @@ def on_preemption(
     """Call ``callback(seconds_left)`` when the scheduler takes back a container that is needed.
 
     In a thread of its own, with None where the scheduler gives no time; ``withdrawn()`` when the
-    container stays after all. The same callback is registered once. Nothing outside of a job.
+    container stays after all. The same functions are registered once. Nothing outside of a job.
     Returns the callback, so it may be used as a decorator.
     """
     if not callable(callback) or not (withdrawn is None or callable(withdrawn)):

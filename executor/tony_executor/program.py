@@ -7,7 +7,7 @@ here: an end is described, not judged.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, AbstractSet, Callable, Dict, List, NamedTuple, Optional, Set
+from typing import TYPE_CHECKING, AbstractSet, Callable, Dict, List, Optional, Set
 
 from tony_core.exit_causes import ExitCause, decode_status
 from tony_core.loopback import loopback_address
@@ -42,7 +42,7 @@ from tony_executor.monitoring import tensorboard
 from tony_executor.monitoring.diagnosis import last_lines, relative_paths, size_of
 from tony_executor.monitoring.http_probe import HttpProbe, ProgramServerWatch
 from tony_executor.monitoring.nvidia_smi import GpuMetrics
-from tony_executor.monitoring.telemetry import ReportFile, ResourceUsage
+from tony_executor.monitoring.telemetry import ReportFile, ResourceUsage, Running
 from tony_executor.network.ports import NoPort, Ports, PortWatch, serves
 from tony_executor.preemption_notice import PreemptionNotice
 from tony_executor.sweep import Sweep
@@ -56,16 +56,6 @@ QUIET_EARLY_S = 1.0  # ...or sooner, with the next heartbeat: there is one in an
 FIRST_SAMPLE_S = 1.0
 STDERR_LINES = 200  # of the program's stderr, for why it ended
 _SHELL = "/bin/bash"
-
-
-class Running(NamedTuple):
-    """The running program and what observes it."""
-
-    session: int
-    pid: int
-    stderr_since: int
-    usage: ResourceUsage
-    reports: ReportFile
 
 
 class Program:

@@ -48,7 +48,7 @@ def user_left(world: World) -> int:
 # ------------------------------------------------------------------ who is warned
 
 
-def test_a_gang_hears_of_the_loss_of_one_with_the_time_left() -> None:
+def test_a_gang_is_warned_of_the_loss_of_one_with_the_time_left() -> None:
     world = a_world(role("worker", 3), role("ps", 1, **PS))
     sent = ask(world, "worker:1")
     assert set(sent) == {"worker:0", "worker:1", "worker:2", "ps:0"}
@@ -61,12 +61,12 @@ def test_a_gang_hears_of_the_loss_of_one_with_the_time_left() -> None:
     assert text.startswith("TonY warned the 4 programs of ") and text.endswith("(15 s left)")
 
 
-def test_the_scheduler_has_its_name_and_may_not_say_when() -> None:
+def test_the_scheduler_has_its_name_and_may_give_no_time() -> None:
     world = a_world(scheduler="yarn")
     sent = ask(world, "worker:0", "worker:2", seconds=None)
     assert {one.seconds for one in sent.values()} == {None}
     assert world.story_texts("preemption-warned") == [
-        "YARN asks for the containers of worker:0, worker:2 back; it does not say when"
+        "YARN asks for the containers of worker:0, worker:2 back; it gives no time"
     ]
 
 
@@ -305,7 +305,7 @@ def test_every_running_program_knows_what_is_so(happenings: List[Tuple[str, int,
 
 
 def check_all_know(world: World) -> None:
-    """By the world's own records: whoever runs was last sent what the scheduler wants now."""
+    """By the world's own records: each that runs was last sent what is so now."""
     state = world.machine.state
     if state.phase.value != "active":
         return

@@ -97,7 +97,7 @@ class WarnProgram(NamedTuple):
     container_id: str
     session: int
     restart: int
-    seconds: Optional[float]  # None: the scheduler does not say
+    seconds: Optional[float]  # None: the scheduler gives no time
     is_own: bool
     withdrawn: bool = False
 

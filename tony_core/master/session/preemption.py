@@ -62,9 +62,7 @@ def note_preemption(state: State, event: PreemptionRequested) -> None:
         return
     state.preemptions.is_stale = True
     left = (
-        "it does not say when"
-        if event.seconds is None
-        else f"{describe_duration(event.seconds)} left"
+        "it gives no time" if event.seconds is None else f"{describe_duration(event.seconds)} left"
     )
     text = f"{_scheduler(state)} asks for {_containers(names)} back; {left}"
     state.add_line(
