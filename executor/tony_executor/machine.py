@@ -297,7 +297,7 @@ class ExecutorMachine:
         self._end_processes(LEFTOVER_GRACE_S)
 
     def _warn(self, message: Preemption) -> None:
-        if self.task.take_warning(message):
+        if self.task.take_warning(message, self._now):
             self._do(commands.WarnProgram(message))
 
     # ------------------------------------------------------------------ and ends

@@ -35,6 +35,7 @@ TRANSITIONS: Dict[TaskPhase, Set[TaskPhase]] = {
     TaskPhase.RUNNING: {TaskPhase.ENDED},
     TaskPhase.ENDED: {TaskPhase.PREPARING},
 }
+SAME_TIME_S = 1.0  # two warnings of ends that are so near to each other are one
 HAS_PROGRAM = (TaskPhase.STARTING, TaskPhase.RUNNING)
 
 #: As messages.Register.phase names them.
@@ -70,6 +71,21 @@ class Ending(NamedTuple):
     message: str
 
 
+class PendingLoss(NamedTuple):
+    """Containers that the program needs are taken back."""
+
+    own: bool
+    until: Optional[float]  # None: not known
+
+
+def _is_same(one: Optional[PendingLoss], other: Optional[PendingLoss]) -> bool:
+    if one is None or other is None or one.own != other.own:
+        return one is other
+    if one.until is None or other.until is None:
+        return one.until is other.until
+    return abs(one.until - other.until) < SAME_TIME_S
+
+
 class ExecutorTask:
     """The task of the newest session."""
 
@@ -84,7 +100,7 @@ class ExecutorTask:
         self.offsets: Dict[str, int] = {}  # where this session's output begins in the logs
         self.started_at: Optional[float] = None
         self.last: Optional[Ended] = None  # this session's end, for the next master
-        self.is_warned = False  # containers that the running program needs are taken back
+        self.warning: Optional[PendingLoss] = None  # of the running program
         self._history: List[str] = []
 
     def begin(self, message: Prepare, at: float) -> None:
@@ -105,7 +121,7 @@ class ExecutorTask:
             raise InvalidTransition(self.story())
         self.phase = phase
         if phase not in HAS_PROGRAM:
-            self.is_warned = False
+            self.warning = None
 
     def story(self) -> str:
         """The phase and the transitions that led to it, in one line."""
@@ -129,13 +145,18 @@ class ExecutorTask:
         )
         return Ending(cause, message)
 
-    def take_warning(self, message: Preemption) -> bool:
-        """Keep whether the running program is warned; return whether the message is for it."""
+    def take_warning(self, message: Preemption, now: float) -> bool:
+        """Keep whether the running program is warned; return whether it is to be given notice.
+
+        Not of what it knows: a master repeats a warning when a connection was lost.
+        """
         is_ours = (message.session, message.restart) == (self.session, self.restart)
         if not is_ours or self.phase is not TaskPhase.RUNNING:
             return False
-        self.is_warned = not message.withdrawn
-        return True
+        before = self.warning
+        until = None if message.seconds is None else now + message.seconds
+        self.warning = None if message.withdrawn else PendingLoss(message.own, until)
+        return not _is_same(before, self.warning)
 
     def describe_end(
         self,
@@ -157,7 +178,10 @@ class ExecutorTask:
             duration_s=round(self.ran_s(now), 3),
             usage=dict(event.usage) if event is not None else {},
             restart=self.restart,
-            preempted=by_itself and self.is_warned and event is not None and event.noticed,
+            preempted=by_itself
+            and self.warning is not None
+            and event is not None
+            and event.noticed,
         )
 
     def register(self, who: ContainerIdentity, now: float) -> Register:

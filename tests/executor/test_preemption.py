@@ -223,7 +223,7 @@ def test_a_signal_that_no_process_handles_is_not_sent_unless_to_all(
     (note,) = master.until(lambda: master.received(Noted))
     assert note.text == "no process of its program handles SIGTERM: it was not sent"
     assert not master.received(Ended)
-    master.send(Preemption(0, seconds=9.0, signal="SIGTERM", signal_all=True))
+    master.send(Preemption(0, seconds=5.0, signal="SIGTERM", signal_all=True))
     ended = master.expect(Ended)
     assert (ended.signal, ended.preempted) == (signal.SIGTERM, True)
 
