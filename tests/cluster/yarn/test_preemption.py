@@ -30,7 +30,7 @@ def line(*words):
 
 signal.signal(signal.SIGUSR1, lambda number, frame: line("signal"))
 warned = threading.Event()
-tony.on_preemption(lambda left: (line("warned", left), warned.set()))
+tony.on_preemption(lambda left: (line("warned", left), warned.set()), lambda: line("withdrawn"))
 saved = tony.checkpoints(f"{folder}/saved-{task.index}")
 newest = saved.latest()
 first = newest[0] + 1 if newest else 1
@@ -99,6 +99,29 @@ def test_programs_save_before_their_containers_go_and_lose_nothing_else(
     until(one.nothing_runs, "no process is left on any node")
 
 
+def test_a_queue_that_needs_its_half_no_more_lets_the_programs_go_on(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony]
+) -> None:
+    """YARN does not announce it: a container that outlives twice the wait stays."""
+    cluster = hadoop("halves", "log_aggregation")
+    one = tony_on(cluster)
+    size = memory(cluster) // 8
+    folder, other = folder_for(one, "greedy"), folder_for(one, "rightful")
+    greedy = greedy_job(one, folder, "stay", size)
+    every = range(WORKERS)
+    greedy.until(lambda: all(words(folder, n, "step") for n in every), "all train", 240)
+    second = waiting(one, other, "b", 2, size)
+    greedy.until(lambda: words(folder, 0, "warned"), "the warning", 240)
+    second.close()
+    greedy.until(lambda: all(words(folder, n, "withdrawn") for n in every), "it is withdrawn", 60)
+    greedy.ends(0, 400)
+    kinds = [event["kind"] for event in greedy.events()]
+    assert kinds.count("preemption-withdrawn") >= 1 and "root-cause" not in kinds, kinds
+    for task in every:
+        assert {line[0] for line in lines(folder, task)} == {"0"}, "one session"
+    until(one.nothing_runs, "no process is left on any node")
+
+
 def check_lines(folder: Path, then: str) -> None:
     """All steps were done; those done twice came after the last checkpoint."""
     for task in range(WORKERS):
@@ -135,6 +158,8 @@ def check_story(greedy: Running, then: str) -> None:
     assert any("SIGUSR1 sent to its program" in text for text in texts["note"]), texts
     assert "preempted" in texts["root-cause"][0], texts
     assert all("left for system failures" in text for text in texts["restarting"]), texts
+    # Each was named in one answer only: that the next ones lack it has to mean nothing.
+    assert "preemption-withdrawn" not in texts, texts
     if then == "exit":
         assert len(texts["root-cause"]) == 1, f"{texts}: none began in a container asked for"
     assert asked, texts

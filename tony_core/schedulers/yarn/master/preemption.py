@@ -78,6 +78,8 @@ class Preemptions:
         self, message: Preempted, is_held: Callable[[ContainerId], bool], now: float
     ) -> List[PoolEvent]:
         """The events that follow from an answer with this message."""
+        if not (self._asked or message.certain or message.negotiable):
+            return []  # nearly always
         wait_s = self._times.wait_s
         fresh = []
         for one in sorted({*message.certain, *message.negotiable}):
