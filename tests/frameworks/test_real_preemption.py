@@ -34,8 +34,8 @@ class Points(Dataset):
 main = os.getpid()
 signal.signal(signal.SIGUSR1, lambda number, frame: line("signal", os.getpid() == main))
 tony.on_preemption(lambda left: line("warned", os.getpid() == main))
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/rendezvous")
+rendezvous = f"file://{sys.argv[1]}/rendezvous"
+dist.init_process_group("gloo", init_method=rendezvous, rank=0, world_size=1)
 model = DistributedDataParallel(torch.nn.Linear(8, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
 saved = tony.checkpoints(sys.argv[1] + "/saved")
@@ -76,7 +76,8 @@ def test_a_loaders_children_are_left_out(
     try:
         master.prepare()
         master.start(f"{python} {tmp_path / 'train.py'} {tmp_path}")
-        master.until(lambda: "trains" in output(executor), 120)
+        master.until(lambda: "trains" in output(executor) or master.received(Ended), 120)
+        assert not master.received(Ended), executor.log("stderr")
         master.send(Preemption(0, seconds=30.0, signal="SIGUSR1"))
         ended = master.expect(Ended, 120)
         words = (output(executor), executor.log("stderr"))
