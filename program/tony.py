@@ -27,9 +27,12 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
+from tony_preemption import Preemption, on_preemption, preemption
+
 __all__ = [
     "report", "result", "task", "Task", "checkpoints", "Checkpoints", "dataset", "upload",
     "jax_initialize", "xgboost_communicator", "lightgbm_parameters", "ray_init",
+    "on_preemption", "preemption", "Preemption",
 ]  # fmt: skip
 
 # ------------------------------------------------------------------ reports

@@ -61,7 +61,7 @@ class ExitCause(str, Enum):
     # a container, by its scheduler
     RELEASED = "released"  # the master stopped or released it
     MEMORY = "memory"  # over its memory limit
-    PREEMPTED = "preempted"
+    PREEMPTED = "preempted"  # or by the master, of a program that was warned and exited
     LOST = "lost"  # its node went away
     DISKS = "disks"  # the node's disks failed
     KILLED = "killed"  # by the scheduler or an administrator

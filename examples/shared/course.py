@@ -69,6 +69,7 @@ class Course:
         self.session = int(os.environ.get("SESSION_ID", "0"))
         self._saved = tony.checkpoints(str(self.folder), keep=2)
         self._start = 0
+        self._is_warned = False
         self._events: Any = None
         if chief:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -86,8 +87,15 @@ class Course:
         return self._start
 
     def save(self, done: int, write: Callable[[str], None]) -> None:
-        """Every so many steps, by the chief; `write` is given the path to write to."""
-        if self.chief and (done % self.args.checkpoint_every == 0 or done == self.args.steps):
+        """Every so many steps, by the chief; `write` is given the path to write to.
+
+        And once when the scheduler is about to take a container of the job back.
+        """
+        if not self.chief:
+            return
+        is_due = done % self.args.checkpoint_every == 0 or done == self.args.steps
+        was_warned, self._is_warned = self._is_warned, tony.preemption() is not None
+        if is_due or (self._is_warned and not was_warned):
             self._saved.save(done, write)
 
     # ---------------------------------------------------------------- progress

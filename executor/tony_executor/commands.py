@@ -3,7 +3,7 @@
 # Annotations are evaluated here: NamedTuple would compile each of them as text.
 from typing import NamedTuple, Union
 
-from tony_core.protocol.messages import Message, Prepare, Start, Welcome
+from tony_core.protocol.messages import Message, Preemption, Prepare, Start, Welcome
 
 
 class SendMessage(NamedTuple):
@@ -50,6 +50,12 @@ class StartProgram(NamedTuple):
     start: Start
 
 
+class WarnProgram(NamedTuple):
+    """Give the running program notice of a preemption, or that it is withdrawn."""
+
+    preemption: Preemption
+
+
 class EndProcesses(NamedTuple):
     """End every descendant of the program: TERM, KILL after the grace; ProcessesEnded follows.
 
@@ -84,5 +90,5 @@ class Exit(NamedTuple):
 
 Command = Union[
     SendMessage, CloseLink, FindMaster, StopFinding, Configure, PrepareTask, StartProgram,
-    EndProcesses, WriteTokens, WriteLog, Exit,
+    EndProcesses, WriteTokens, WriteLog, Exit, WarnProgram,
 ]  # fmt: skip

@@ -86,6 +86,7 @@ class ProgramEnded(NamedTuple):
     disk_free_mb: float
     usage: Dict[str, float]
     stderr_before: List[str] = []  # lines before the tail
+    noticed: bool = False  # it had noticed a preemption, whatever became of that
 
 
 class PortsTaken(NamedTuple):

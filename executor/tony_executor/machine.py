@@ -37,6 +37,7 @@ from tony_core.protocol.messages import (
     Message,
     Noted,
     Ping,
+    Preemption,
     Prepare,
     Ready,
     Register,
@@ -116,6 +117,7 @@ class ExecutorMachine:
             Stop: self._stop,
             Shutdown: self._shut_down,
             Tokens: self._tokens.take,
+            Preemption: self._warn,
             Ping: lambda message: None,
         }
 
@@ -294,6 +296,10 @@ class ExecutorMachine:
         self._end(event.exit_code, 0, ending)
         self._end_processes(LEFTOVER_GRACE_S)
 
+    def _warn(self, message: Preemption) -> None:
+        if self.task.take_warning(message, self._now):
+            self._do(commands.WarnProgram(message))
+
     # ------------------------------------------------------------------ and ends
 
     def _on_program_ended(self, event: events.ProgramEnded) -> None:
@@ -310,17 +316,7 @@ class ExecutorMachine:
         ending: Ending,
         event: Optional[events.ProgramEnded] = None,
     ) -> None:
-        ended = Ended(
-            session=self.task.session,
-            exit_code=exit_code,
-            signal=signal,
-            cause=ending.cause.value,
-            message=ending.message,
-            stderr_tail=list(event.stderr_tail) if event is not None else [],
-            duration_s=round(self.task.ran_s(self._now), 3),
-            usage=dict(event.usage) if event is not None else {},
-            restart=self.task.restart,
-        )
+        ended = self.task.describe_end(exit_code, signal, ending, event, self._now)
         self._ending = None
         self._prepare_since = None
         self.task.started_at = None

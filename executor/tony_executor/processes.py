@@ -25,6 +25,7 @@ from typing import (
     List,
     NamedTuple,
     Optional,
+    Tuple,
 )
 
 _PR_SET_PDEATHSIG = 1
@@ -117,13 +118,22 @@ def descendants(
 
 def handles_signal(pid: int, number: int) -> bool:
     """Whether the process handles, blocks or ignores the signal."""
+    return _is_in_mask(pid, number, (b"SigCgt", b"SigIgn", b"SigBlk"))
+
+
+def catches_signal(pid: int, number: int) -> bool:
+    """Whether the process has a handler of its own for the signal."""
+    return _is_in_mask(pid, number, (b"SigCgt",))
+
+
+def _is_in_mask(pid: int, number: int, names: Tuple[bytes, ...]) -> bool:
     bit = 1 << (number - 1)
     try:
         with open(f"/proc/{pid}/status", "rb", 0) as file:
             rows = file.readall().splitlines()
     except OSError:
         return False
-    masks = (row.split()[1] for row in rows if row.startswith((b"SigCgt", b"SigIgn", b"SigBlk")))
+    masks = (row.split()[1] for row in rows if row.startswith(names))
     return any(int(mask, 16) & bit for mask in masks)
 
 

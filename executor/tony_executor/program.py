@@ -7,12 +7,21 @@ here: an end is described, not judged.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, AbstractSet, Callable, Dict, List, NamedTuple, Optional, Set
+from typing import TYPE_CHECKING, AbstractSet, Callable, Dict, List, Optional, Set
 
 from tony_core.exit_causes import ExitCause, decode_status
 from tony_core.loopback import loopback_address
-from tony_core.protocol.messages import Measured, Noted, Prepare, Serving, Start, Welcome
+from tony_core.protocol.messages import (
+    Measured,
+    Noted,
+    Preemption,
+    Prepare,
+    Serving,
+    Start,
+    Welcome,
+)
 from tony_core.protocol.reactor import Reactor, Timer
+from tony_executor import processes
 from tony_executor.context import ContainerContext
 from tony_executor.events import (
     Event,
@@ -33,8 +42,9 @@ from tony_executor.monitoring import tensorboard
 from tony_executor.monitoring.diagnosis import last_lines, relative_paths, size_of
 from tony_executor.monitoring.http_probe import HttpProbe, ProgramServerWatch
 from tony_executor.monitoring.nvidia_smi import GpuMetrics
-from tony_executor.monitoring.telemetry import ReportFile, ResourceUsage
+from tony_executor.monitoring.telemetry import ReportFile, ResourceUsage, Running
 from tony_executor.network.ports import NoPort, Ports, PortWatch, serves
+from tony_executor.preemption_notice import PreemptionNotice
 from tony_executor.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -46,16 +56,6 @@ QUIET_EARLY_S = 1.0  # ...or sooner, with the next heartbeat: there is one in an
 FIRST_SAMPLE_S = 1.0
 STDERR_LINES = 200  # of the program's stderr, for why it ended
 _SHELL = "/bin/bash"
-
-
-class Running(NamedTuple):
-    """The running program and what observes it."""
-
-    session: int
-    pid: int
-    stderr_since: int
-    usage: ResourceUsage
-    reports: ReportFile
 
 
 class Program:
@@ -80,6 +80,7 @@ class Program:
         self._reap = reap
         self._log = log
         self._ports = Ports()
+        self._notice = PreemptionNotice(log)
         self._prepare: Optional[Prepare] = None
         self._folder_maker: Optional[working_folder.FolderMaker] = None
         self._folder = context.work
@@ -125,6 +126,7 @@ class Program:
     def close(self) -> None:
         """End what is left, at the executor's own end."""
         self._stop_watching()
+        self._notice.close()
         self._tensorboard.stop()
         self._gpu_metrics.close()
         self._gpu_allocation.close()
@@ -254,6 +256,7 @@ class Program:
             cwd=self._folder,
             program=self._context.program,
             report_file=os.path.join(work, f"report-{name}.jsonl"),
+            notice_base=self._notice.begin(os.path.join(work, f"preemption-{name}")),
             files_dir=files_dir,
             venv=self._venv,
             cache_dir=os.path.join(work, working_folder.CACHE),
@@ -277,12 +280,9 @@ class Program:
             cause, message = explain_failure(error, argv[0], env)
             self._not_started(start, 126, cause, message)
             return False
+        reports = ReportFile(env["TONY_REPORT_FILE"], start.session)
         self._running = Running(
-            start.session,
-            spawned.pid,
-            offsets["stderr"],
-            ResourceUsage(now),
-            ReportFile(env["TONY_REPORT_FILE"], start.session),
+            start.session, spawned.pid, offsets["stderr"], ResourceUsage(now), reports
         )
         called = environment.reachable_ports(start, given)
         self._watch = PortWatch(self._reactor, self._ports, called, spawned.pid, self._ports_lost)
@@ -402,6 +402,14 @@ class Program:
             every, early = QUIET_REPORTS_EVERY_S, QUIET_EARLY_S
         self._timers[1] = self._reactor.call_with_slack(every, early, self._read_reports)
 
+    def warn(self, preemption: Preemption) -> None:
+        """Give the program notice of a preemption."""
+        if self._running is not None:
+            tree = processes.descendants(os.getpid(), self._spared())
+            level, text = self._notice.give(preemption, tree)
+            if text:
+                self._note(level, text)
+
     # ------------------------------------------------------------------ and after
 
     def _ended(self, running: Running, exit_code: int, number: int, rss_mb: float) -> None:
@@ -427,6 +435,7 @@ class Program:
                 min(map(working_folder.free_mb, (self._folder, self._context.log_dir))),
                 running.usage.total(now, rss_mb, self._spared()),
                 lines[:first],
+                running.reports.has_noticed or self._notice.was_signalled,
             )
         )
 
@@ -441,12 +450,8 @@ class Program:
                 self._finder.cancel()
                 self._finder = None
             if self._running is None and self._prepare is not None:
-                session = self._prepare.session
-                self._emit(
-                    ProgramNotStarted(
-                        self._reactor.now(), session, 143, ExitCause.STOPPED, "stopped"
-                    )
-                )
+                session, now = self._prepare.session, self._reactor.now()
+                self._emit(ProgramNotStarted(now, session, 143, ExitCause.STOPPED, "stopped"))
         if everything:
             self._everything = True
             self._tensorboard.stop()

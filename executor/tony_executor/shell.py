@@ -108,6 +108,7 @@ class Shell:
             commands.StartProgram: lambda command: self._program.start(command.start),
             commands.EndProcesses: lambda c: self._program.end_processes(c.grace_s, c.everything),
             commands.WriteTokens: self._write_tokens,
+            commands.WarnProgram: lambda command: self._program.warn(command.preemption),
             commands.WriteLog: lambda command: self._log(command.text),
             commands.Exit: self._exit_process,
         }

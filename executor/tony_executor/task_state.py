@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Dict, List, NamedTuple, Optional, Set
 
 from tony_core.exit_causes import ExitCause
-from tony_core.protocol.messages import Ended, Prepare, Register
+from tony_core.protocol.messages import Ended, Preemption, Prepare, Register
 from tony_executor.events import ProgramEnded
 from tony_executor.monitoring.diagnosis import diagnose_end
 
@@ -35,6 +35,7 @@ TRANSITIONS: Dict[TaskPhase, Set[TaskPhase]] = {
     TaskPhase.RUNNING: {TaskPhase.ENDED},
     TaskPhase.ENDED: {TaskPhase.PREPARING},
 }
+SAME_TIME_S = 1.0  # two warnings of ends that are so near to each other are one
 HAS_PROGRAM = (TaskPhase.STARTING, TaskPhase.RUNNING)
 
 #: As messages.Register.phase names them.
@@ -70,6 +71,21 @@ class Ending(NamedTuple):
     message: str
 
 
+class PendingLoss(NamedTuple):
+    """Containers that the program needs are taken back."""
+
+    own: bool
+    until: Optional[float]  # None: not known
+
+
+def _is_same(one: Optional[PendingLoss], other: Optional[PendingLoss]) -> bool:
+    if one is None or other is None or one.own != other.own:
+        return one is other
+    if one.until is None or other.until is None:
+        return one.until is other.until
+    return abs(one.until - other.until) < SAME_TIME_S
+
+
 class ExecutorTask:
     """The task of the newest session."""
 
@@ -84,6 +100,7 @@ class ExecutorTask:
         self.offsets: Dict[str, int] = {}  # where this session's output begins in the logs
         self.started_at: Optional[float] = None
         self.last: Optional[Ended] = None  # this session's end, for the next master
+        self.warning: Optional[PendingLoss] = None  # of the running program
         self._history: List[str] = []
 
     def begin(self, message: Prepare, at: float) -> None:
@@ -103,6 +120,8 @@ class ExecutorTask:
         if phase not in TRANSITIONS[self.phase]:
             raise InvalidTransition(self.story())
         self.phase = phase
+        if phase not in HAS_PROGRAM:
+            self.warning = None
 
     def story(self) -> str:
         """The phase and the transitions that led to it, in one line."""
@@ -125,6 +144,45 @@ class ExecutorTask:
             event.stderr_before,
         )
         return Ending(cause, message)
+
+    def take_warning(self, message: Preemption, now: float) -> bool:
+        """Keep whether the running program is warned; return whether it is to be given notice.
+
+        Not of what it knows: a master repeats a warning when a connection was lost.
+        """
+        is_ours = (message.session, message.restart) == (self.session, self.restart)
+        if not is_ours or self.phase is not TaskPhase.RUNNING:
+            return False
+        before = self.warning
+        until = None if message.seconds is None else now + message.seconds
+        self.warning = None if message.withdrawn else PendingLoss(message.own, until)
+        return not _is_same(before, self.warning)
+
+    def describe_end(
+        self,
+        exit_code: int,
+        signal: int,
+        ending: Ending,
+        event: Optional[ProgramEnded],
+        now: float,
+    ) -> Ended:
+        """The end of this session's program, or of the task before it had one."""
+        by_itself = ending.cause is ExitCause.EXITED
+        return Ended(
+            session=self.session,
+            exit_code=exit_code,
+            signal=signal,
+            cause=ending.cause.value,
+            message=ending.message,
+            stderr_tail=list(event.stderr_tail) if event is not None else [],
+            duration_s=round(self.ran_s(now), 3),
+            usage=dict(event.usage) if event is not None else {},
+            restart=self.restart,
+            preempted=by_itself
+            and self.warning is not None
+            and event is not None
+            and event.noticed,
+        )
 
     def register(self, who: ContainerIdentity, now: float) -> Register:
         """The first message to a master."""

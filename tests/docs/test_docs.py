@@ -38,6 +38,7 @@ NO_KEYS = {
     # the module of programs, the entry points, and a typing error on purpose
     "tony.report", "tony.task", "tony.checkpoints", "tony.dataset", "tony.upload", "tony.py",
     "tony.xgboost_communicator", "tony.ray_init", "tony.lightgbm_parameters",
+    "tony.on_preemption", "tony.preemption",
     "tony.result", "tony.schedulers", "tony.frameworks", "tony.pools", "tony.worker.memroy",
     "tony.advised.xml",
 }  # fmt: skip

@@ -16,6 +16,7 @@ from tony_core.protocol.messages import (
     Measured,
     Noted,
     Ping,
+    Preemption,
     Prepare,
     Ready,
     Register,
@@ -551,3 +552,66 @@ def test_a_node_that_has_only_a_python3(line: str, has_hint: bool) -> None:
 def test_a_full_disk_without_a_message_on_stderr() -> None:
     cause, message = diagnose_end(1, 0, [], 100.0, [], [], 0.2)
     assert cause == "disk-full" and "0 MB" in message
+
+
+class TestPreemption:
+    """A warning is given to the program once, and explains an exit while it holds."""
+
+    def running(self) -> Story:
+        story = Story()
+        story(ev.LinkOpened(0, 1))
+        story.receive(welcome())
+        story.receive(Prepare("worker:0", 0, ["main"]))
+        story(ev.Prepared(0, 0, "h", {"main": 1}))
+        story.receive(Start(0, "true", {}))
+        story(ev.ProgramStarted(0, 0, 7))
+        return story
+
+    def given(self, commands: List[do.Command]) -> int:
+        return sum(isinstance(command, do.WarnProgram) for command in commands)
+
+    def test_one_that_is_sent_again_is_given_once(self) -> None:
+        story = self.running()
+        assert self.given(story.receive(Preemption(0, seconds=15.0))) == 1
+        story.later(3.0)
+        assert self.given(story.receive(Preemption(0, seconds=12.1))) == 0
+        assert self.given(story.receive(Preemption(0, seconds=5.0))) == 1
+        assert self.given(story.receive(Preemption(0, seconds=5.0, own=False))) == 1
+        assert self.given(story.receive(Preemption(0, seconds=None, own=False))) == 1
+        assert self.given(story.receive(Preemption(0, withdrawn=True))) == 1
+        assert self.given(story.receive(Preemption(0, withdrawn=True))) == 0
+
+    def test_it_is_given_to_no_program_but_the_one_that_it_names(self) -> None:
+        story = Story()
+        story(ev.LinkOpened(0, 1))
+        story.receive(welcome())
+        assert self.given(story.receive(Preemption(-1, seconds=1.0))) == 0
+        story = self.running()
+        for session, restart in ((1, 0), (0, 1), (-1, 0)):
+            assert self.given(story.receive(Preemption(session, restart, seconds=1.0))) == 0
+
+    @pytest.mark.parametrize(
+        ("withdrawn", "noticed", "stopped", "preempted"),
+        [
+            (False, True, False, True),
+            (False, False, False, False),
+            (True, True, False, False),
+            (False, True, True, False),
+        ],
+    )
+    def test_an_exit_by_itself_after_it_was_noticed(
+        self, withdrawn: bool, noticed: bool, stopped: bool, preempted: bool
+    ) -> None:
+        story = self.running()
+        story.receive(Preemption(0, seconds=1.0))
+        if withdrawn:
+            story.receive(Preemption(0, withdrawn=True))
+        if stopped:
+            story.receive(Stop(0, 1.0, "the session failed"))
+        out = story(ev.ProgramEnded(0, 0, 0, 0, [], [], 1e6, {}, noticed=noticed))
+        (ended,) = [
+            command.message
+            for command in out
+            if isinstance(command, do.SendMessage) and isinstance(command.message, Ended)
+        ]
+        assert ended.preempted is preempted

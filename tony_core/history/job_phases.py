@@ -31,6 +31,7 @@ _MARKERS = frozenset(
         StoryKind.TAKEOVER, StoryKind.ROOT_CAUSE, StoryKind.TASK_AGAIN, StoryKind.ELASTIC,
         StoryKind.ROUND, StoryKind.NODE_LOST, StoryKind.PREEMPTION_WARNED,
         StoryKind.ALLOCATION_TIMEOUT, StoryKind.CHIEF_DONE, StoryKind.TOKENS,
+        StoryKind.PREEMPTION_WITHDRAWN,
     )
 )  # fmt: skip
 

@@ -63,6 +63,8 @@ class StoryKind(str, Enum):
     WAITING = "waiting"
     ALLOCATION_TIMEOUT = "allocation-timeout"
     PREEMPTION_WARNED = "preemption-warned"
+    PREEMPTION_SENT = "preemption-sent"  # to programs
+    PREEMPTION_WITHDRAWN = "preemption-withdrawn"
     NOT_CLEAN = "not-clean"
     NOT_ENDED = "not-ended"
     NODE_LOST = "node-lost"

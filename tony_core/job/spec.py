@@ -178,6 +178,8 @@ class Program(NamedTuple):
     checkpoint_dir: Optional[str] = None
     tensorboard_log_dir: Optional[str] = None
     tensorboard_first: bool = False  # the tracking URL's root leads to TensorBoard
+    preemption_signal: str = "off"  # its name: sent when containers are taken back
+    preemption_signal_all: bool = False  # to processes that do not handle it, too
 
 
 class Metrics(NamedTuple):

@@ -159,6 +159,9 @@ class Master:
             c.StopTask: lambda x: self._executors.send(
                 x.container_id, Stop(x.session, x.grace_s, x.reason)
             ),
+            c.WarnProgram: lambda x: self._executors.send(
+                x.container_id, self._task_commands.preemption(x)
+            ),
             c.AcknowledgeEnd: lambda x: self._executors.acknowledge(
                 x.container_id, x.session, x.restart
             ),

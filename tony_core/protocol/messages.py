@@ -17,6 +17,7 @@ A task's messages, in their order::
                                   <-     Start(session, command, env, shared)
     Running(session, pid)         ->
     Heartbeat / Measured / Reported / Serving ->
+                                  <-     Preemption(session, seconds)  # perhaps
     Ended(session, ...)           ->
                                   <-     Acknowledge(session)
                                   <-     Stop(session, grace)        # a new session comes
@@ -50,7 +51,7 @@ Python 3.8.
 # Annotations are evaluated here: the codec checks values by them.
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 #: The shared value that the executor itself knows: the program's working folder.
@@ -116,6 +117,7 @@ class Ended(NamedTuple):
     duration_s: float = 0.0
     usage: Dict[str, float] = {}  # peak_rss_mb, cpu_s, ...
     restart: int = 0
+    preempted: bool = False  # it was warned (Preemption), noticed it, and then exited by itself
 
 
 class Stopped(NamedTuple):
@@ -248,6 +250,21 @@ class Tokens(NamedTuple):
         return f"Tokens({len(self.content)} characters)"
 
 
+class Preemption(NamedTuple):
+    """Warn the running program that containers which it needs are taken back, or are not.
+
+    The program learns it from ``import tony``, and by a signal if the job wants one.
+    """
+
+    session: int
+    restart: int = 0
+    seconds: Optional[float] = None  # until then; None: not known
+    own: bool = True  # this container, and not only that of a peer
+    withdrawn: bool = False
+    signal: str = ""  # its name; to the processes that handle it
+    signal_all: bool = False  # to all processes of the program
+
+
 class Ping(NamedTuple):
     """Shows that an idle connection is alive."""
 
@@ -255,10 +272,10 @@ class Ping(NamedTuple):
 TO_MASTER = (
     Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
 )  # fmt: skip
-TO_EXECUTOR = (Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping)
+TO_EXECUTOR = (Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, Preemption)
 
 ToMaster = Union[
     Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
 ]
-ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping]
+ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, Preemption]
 Message = Union[ToMaster, ToExecutor]

@@ -96,7 +96,17 @@ class NodeLost(NamedTuple):
 
 
 class PreemptionRequested(NamedTuple):
-    """The scheduler will take these back soon."""
+    """The scheduler will take these back, after so many seconds where it is known.
+
+    Reported again for a container whose time begins anew.
+    """
+
+    container_ids: Tuple[str, ...]
+    seconds: Optional[float] = None
+
+
+class PreemptionWithdrawn(NamedTuple):
+    """The scheduler does not take these back any more; not reported of those that have ended."""
 
     container_ids: Tuple[str, ...]
 
@@ -139,6 +149,7 @@ PoolEvent = Union[
     PreviousContainers,
     AllocationPending,
     RequestRejected,
+    PreemptionWithdrawn,
 ]
 
 

@@ -56,6 +56,7 @@ def build_environment(
     cwd: str,
     program: str,  # the folder of tony.py
     report_file: str,
+    notice_base: str = "",  # of the notices of preemptions
     files_dir: Optional[str] = None,
     venv: Optional[str] = None,
     cache_dir: Optional[str] = None,
@@ -76,6 +77,7 @@ def build_environment(
     env["PWD"] = cwd
     env.pop("OLDPWD", None)
     env["TONY_REPORT_FILE"] = report_file
+    env["TONY_PREEMPTION_FILE"] = notice_base
     if cache_dir is not None:
         env["TONY_CACHE_DIR"] = cache_dir
     if files_dir is not None:

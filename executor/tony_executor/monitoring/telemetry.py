@@ -13,7 +13,7 @@ import fcntl
 import json
 import math
 import os
-from typing import AbstractSet, Any, Dict, Optional
+from typing import AbstractSet, Any, Dict, NamedTuple, Optional
 
 from tony_core.protocol.messages import Reported
 from tony_executor import processes
@@ -31,6 +31,7 @@ class ReportFile:
 
     def __init__(self, path: str, session: int) -> None:
         self.path = path
+        self.has_noticed = False  # the program knows that containers are taken back
         self._session = session
         self._offset = 0
         self._known: Dict[str, None] = {}
@@ -76,6 +77,7 @@ class ReportFile:
                 continue
             if not isinstance(found, dict):
                 continue
+            self.has_noticed = self.has_noticed or found.get("preemption") is True
             if _is_number(found.get("progress")):
                 progress = float(found["progress"])
             step = _count(found.get("step"), step)
@@ -174,6 +176,16 @@ class ResourceUsage:
 
     def _cpu_s(self, living: float) -> float:
         return living + _reaped_cpu_s() - self._reaped_before
+
+
+class Running(NamedTuple):
+    """The running program and what observes it."""
+
+    session: int
+    pid: int
+    stderr_since: int
+    usage: ResourceUsage
+    reports: ReportFile
 
 
 def _reaped_cpu_s() -> float:

@@ -232,6 +232,27 @@ def preemption(plan: Plan) -> None:
     of (here cores), memory with it, and then find no queue over its share. With GPUs
     there, a ResourceManager refuses to: then it stays at dominant shares.
     """
+    _take_back(plan, wait_ms=2000)
+
+
+@feature()
+def halves(plan: Plan) -> None:
+    """Queues a and b, of half the memory each, and of all while the other needs none: a queue that
+    needs its half gets it back 8 s later, as with the feature preemption."""
+    settings = {
+        "queues": "default,a,b",
+        "default.capacity": "0",
+        "a.capacity": "50",
+        "b.capacity": "50",
+        "a.user-limit-factor": "10",
+        "b.user-limit-factor": "10",
+    }
+    plan.site("capacity-scheduler").update({f"{_CAPACITY}.{k}": v for k, v in settings.items()})
+    _take_back(plan, wait_ms=8000)
+
+
+def _take_back(plan: Plan, wait_ms: int) -> None:
+    """Let queues preempt containers for their share."""
     monitor = "yarn.resourcemanager.monitor.capacity.preemption"
     policy = (
         "org.apache.hadoop.yarn.server.resourcemanager.monitor.capacity."
@@ -245,7 +266,7 @@ def preemption(plan: Plan) -> None:
     )
     settings = {
         f"{monitor}.monitoring_interval": "1000",
-        f"{monitor}.max_wait_before_kill": "2000",
+        f"{monitor}.max_wait_before_kill": str(wait_ms),
         f"{monitor}.total_preemption_per_round": "1.0",
         f"{monitor}.natural_termination_factor": "1.0",
     }

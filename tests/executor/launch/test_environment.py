@@ -43,6 +43,7 @@ class TestEnvironment:
         assert env["PWD"].endswith("/work/session-0")
         assert {name for name in env if name.startswith("TONY_")} == {
             "TONY_REPORT_FILE",
+            "TONY_PREEMPTION_FILE",
             "TONY_CACHE_DIR",
         }
         assert not {"MALLOC_ARENA_MAX", "RANDOM_OF_THE_SITE", "AWS_SECRET"} & set(env)

@@ -12,7 +12,7 @@ from tony_core.frameworks import find_framework
 from tony_core.frameworks.base import Framework, Gang, Peer
 from tony_core.job.spec import Job, Mode, Network, Program, Resources, Role, Timeouts, Tracking
 from tony_core.master.executors.task_commands import TaskCommands
-from tony_core.master.session.commands import Member, PrepareTask, StartTasks
+from tony_core.master.session.commands import Member, PrepareTask, StartTasks, WarnProgram
 from tony_core.protocol.job_secret import executor_key
 
 ROLES = (
@@ -228,3 +228,19 @@ def test_thousands_of_starts_are_built_in_a_moment() -> None:
     names = tuple(f"worker:{index}" for index in range(2000))
     _, starts = made.start(start(job, *names), Served())
     assert starts[-1].start.env["RANK"] == "1999"
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (Program(), ("", False)),
+        (Program(preemption_signal="SIGUSR1"), ("SIGUSR1", False)),
+        (Program(preemption_signal="SIGTERM", preemption_signal_all=True), ("SIGTERM", True)),
+    ],
+)
+def test_a_warning_carries_the_jobs_signal(program: Program, expected: Tuple[str, bool]) -> None:
+    job = Job("j", ROLES, framework="standalone", program=program)
+    made = make_commands(job, Counting()).preemption(WarnProgram("c", 3, 1, 7.5, False))
+    assert (made.signal, made.signal_all) == expected
+    assert (made.session, made.restart, made.seconds, made.own) == (3, 1, 7.5, False)
+    assert not made.withdrawn

@@ -218,7 +218,8 @@ def to_an_executor(world: World, chance: Chance, choice: int, executor: Executor
         code = chance.one_of([0, 0, 0, 1, 137])
         ends = executor.phase == "running" and chance.number(0, 1)
         executor.phase = "ended"
-        world.report_end(executor, code, cause="exited" if ends else chance.one_of(CAUSES))
+        cause = "exited" if ends else chance.one_of(CAUSES)
+        world.report_end(executor, code, cause=cause, notices=ends and chance.number(0, 1) == 1)
     elif choice == 9:
         world.complete(executor, -1, chance.one_of(CONTAINER_CAUSES))
     elif choice == 10:
@@ -236,7 +237,10 @@ def to_an_executor(world: World, chance: Chance, choice: int, executor: Executor
         restart = chance.number(0, executor.restart)  # its own end, or one of those before
         world.report(name, Ended(executor.session, 1, restart=restart))
     elif choice == 17:
-        world.feed(container_pool.PreemptionRequested((name,)))
+        seconds = chance.one_of([None, 0.0, 15.0])
+        world.feed(container_pool.PreemptionRequested((name,), seconds))
+        if chance.number(0, 2) == 0:
+            world.feed(container_pool.PreemptionWithdrawn((name,)))
 
 
 def rarely(world: World, chance: Chance) -> None:

@@ -73,6 +73,8 @@ class World(Rules):
         self.started: List[Tuple[int, Tuple[str, ...]]] = []
         self.members: Dict[str, Tuple[c.Member, ...]] = {}
         self.repeatable: List[Any] = []  # events that may be repeated
+        #: (container, session, restart) -> the last warning of that program
+        self.warned: Dict[Tuple[str, int, int], c.WarnProgram] = {}
         self.slow = False  # reports of an end come after all others
         self.on_story_line: Callable[[str], None] = lambda line: None
 
@@ -281,6 +283,17 @@ class World(Rules):
 
         self.later(f"stop {command.container_id}", stopped)
 
+    def do_WarnProgram(self, command: c.WarnProgram) -> None:
+        """A program is warned: one that runs, and nothing that it was sent before."""
+        executor = self.executors[command.container_id]
+        number = (command.session, command.restart)
+        assert (executor.session, executor.restart) == number, f"{command}: {executor}"
+        assert executor.phase in ("running", "ended"), f"{command}: {executor}"
+        assert command.seconds is None or command.seconds >= 0.0, str(command)
+        known = (command.container_id, *number)
+        assert not command.withdrawn or known in self.warned, f"{command}: never warned"
+        self.warned[known] = command
+
     def do_AcknowledgeEnd(self, command: c.AcknowledgeEnd) -> None:
         """The executor reports that end no more."""
         end = (command.container_id, command.session, command.restart)
@@ -301,6 +314,9 @@ class World(Rules):
     def report_end(self, executor: Executor, code: int, **more: Any) -> None:
         """Its executor reports the end."""
         more["restart"] = executor.restart
+        known = (executor.container.id, executor.session, executor.restart)
+        if more.pop("notices", False) and known in self.warned:
+            more["preempted"] = not self.warned[known].withdrawn
         self.report(executor.container.id, Ended(executor.session, code, **more))
 
     def kill(self, name: str, cause: ExitCause = ExitCause.LOST, code: int = -1) -> World:
@@ -368,6 +384,7 @@ class World(Rules):
         """The master dies; a later one is given the journal and what still lives."""
         self.machine = SessionMachine(self.job, **self.options)
         self.masters += 1
+        self.warned.clear()
         self.queue = [item for item in self.queue if item.name.startswith("end ")]
         self.wanted.clear()
         alive = [x for x in self.executors.values() if x.launched and not x.gone]

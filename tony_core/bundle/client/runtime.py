@@ -83,6 +83,7 @@ PROGRAM = (
     "tony_hdfs.py",
     "tony_hdfs_client.py",
     "tony_objects.py",
+    "tony_preemption.py",
     "tony_ray.py",
 )
 # The package of ours that programs import under a name of its own.

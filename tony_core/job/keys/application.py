@@ -41,6 +41,15 @@ _IDENTITY = [
     Key("tony.application.tensorboard-first", Kind.BOOL, default="false",
         fills="Program.tensorboard_first",
         doc="Whether the tracking URL leads to TensorBoard instead of the job's own page."),
+    Key("tony.task.preemption-signal", Kind.CHOICE, default="off",
+        choices=("off", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGHUP"),
+        fills="Program.preemption_signal",
+        doc="The signal that programs get when the scheduler is about to take their containers"
+            " back: sent to those processes only that handle it. import tony needs none."),
+    Key("tony.task.preemption-signal-all", Kind.BOOL, default="false",
+        fills="Program.preemption_signal_all",
+        doc="Whether every process of the program gets that signal. It ends those that do not"
+            " handle it."),
 ]  # fmt: skip
 
 _COMMAND_LINE = [

@@ -27,9 +27,9 @@ from tony_core.master.executors.environment import (
     tensorboard,
     unset_for,
 )
-from tony_core.master.session.commands import Member, PrepareTask, StartTasks
+from tony_core.master.session.commands import Member, PrepareTask, StartTasks, WarnProgram
 from tony_core.protocol.job_secret import executor_key
-from tony_core.protocol.messages import Prepare, Start, Welcome
+from tony_core.protocol.messages import Preemption, Prepare, Start, Welcome
 from tony_core.schedulers.container_pool import Launch
 
 #: (session, how many tasks train) -> the variables that the framework's services need.
@@ -130,6 +130,19 @@ class TaskCommands:
             for task in command.tasks
         ]
         return plan.shared, starts
+
+    def preemption(self, command: WarnProgram) -> Preemption:
+        """Warn a program, by the job's signal too."""
+        program = self._job.program
+        return Preemption(
+            session=command.session,
+            restart=command.restart,
+            seconds=command.seconds,
+            own=command.is_own,
+            withdrawn=command.withdrawn,
+            signal="" if program.preemption_signal == "off" else program.preemption_signal,
+            signal_all=program.preemption_signal_all,
+        )
 
     def forget(self, session: int) -> None:
         """Forget the starts of a session that is over."""

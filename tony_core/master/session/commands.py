@@ -88,6 +88,20 @@ class StartTasks(NamedTuple):
     restart: int = 0
 
 
+class WarnProgram(NamedTuple):
+    """Warn a task's program that containers which it needs are taken back, or that they are not.
+
+    ``is_own``: its own container, and not only that of a task whose loss ends the session.
+    """
+
+    container_id: str
+    session: int
+    restart: int
+    seconds: Optional[float]  # None: the scheduler gives no time
+    is_own: bool
+    withdrawn: bool = False
+
+
 class StopTask(NamedTuple):
     """End the program in a container that stays; ``Stopped`` follows."""
 
@@ -148,4 +162,5 @@ class Finish(NamedTuple):
 Command = Union[
     RunPreprocess, RequestContainers, ReleaseContainer, LaunchExecutor, StopContainer, PrepareTask,
     StartTasks, StopTask, AcknowledgeEnd, EndSession, WriteJournal, AddStoryLine, Finish,
+    WarnProgram,
 ]  # fmt: skip

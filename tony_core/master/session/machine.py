@@ -39,6 +39,7 @@ The modules, each importing only from those below it::
     takeover        a new master resumes the session of the previous attempt
     session_restart sessions begin, fail, and follow each other
     completion      the job has done its work; chief; groups
+    preemption      programs are warned that containers are taken back
     task_ends       what the end of a task means; a session fails
     task_restart    a single task is started again
     startup         waves, containers, executors, the barrier
@@ -60,6 +61,7 @@ from tony_core.job.spec import Job, Mode
 from tony_core.master.session import (
     completion,
     elastic,
+    preemption,
     session_restart,
     shutdown,
     startup,
@@ -104,14 +106,6 @@ def note_node_lost(state: State, event: container_pool.NodeLost) -> None:
     state.add_line(StoryKind.NODE_LOST, f"node {event.node} went away", Level.WARNING)
 
 
-def note_preemption(state: State, event: container_pool.PreemptionRequested) -> None:
-    """Add a line that explains the ends that follow."""
-    records = [state.held[name] for name in event.container_ids if name in state.held]
-    names = [record.task or record.id for record in records]
-    text = "the scheduler will take back the containers of " + ", ".join(names)
-    state.add_line(StoryKind.PREEMPTION_WARNED, text, Level.WARNING)
-
-
 def note_waiting(state: State, event: container_pool.AllocationPending) -> None:
     """Keep the reason why the scheduler grants nothing yet."""
     if event.reason != state.waiting:
@@ -144,7 +138,8 @@ FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
     container_pool.Started: note_nothing,
     container_pool.Completed: task_ends.note_completed,
     container_pool.NodeLost: note_node_lost,
-    container_pool.PreemptionRequested: note_preemption,
+    container_pool.PreemptionRequested: preemption.note_preemption,
+    container_pool.PreemptionWithdrawn: preemption.note_withdrawn,
     container_pool.ShutdownRequested: shutdown.note_shutdown_requested,
     container_pool.AllocationPending: note_waiting,
     container_pool.RequestRejected: session_restart.note_request_rejected,
@@ -194,6 +189,8 @@ RULES: Tuple[Rule, ...] = (
     Rule((P.ACTIVE,), lambda state: state.restarts.cancelled, completion.cancel_task_restarts),
     Rule(_RUNNING, lambda state: state.takeover.deferred, takeover.judge_deferred_ends),
     Rule(_RUNNING, lambda state: state.unhandled.completion_changed, completion.end_if_complete),
+    Rule((P.ACTIVE,), lambda state: state.preemptions.is_stale, preemption.warn_programs),
+    Rule((P.CLEANUP,), preemption.must_give_back, preemption.give_back),
     Rule((P.CLEANUP,), shutdown.is_cleanup_over, session_restart.schedule_next_session),
     Rule(_OPEN, lambda state: state.reconciled.is_stale, request_containers),
     Rule((P.ENDING,), shutdown.is_finished, shutdown.finish),

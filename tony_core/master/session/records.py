@@ -346,6 +346,36 @@ class Unhandled:
         self.completion_changed = False  # a task has ended, or the job no longer waits for it
 
 
+class SentWarning(NamedTuple):
+    """What a program was sent of containers that are taken back."""
+
+    attempt: Tuple[int, int]
+    until: Optional[float]  # None: not known
+    is_own: bool
+
+
+class Preemptions:
+    """The containers that the scheduler asks for, and who was warned (see :mod:`.preemption`)."""
+
+    def __init__(self) -> None:
+        self.asked: Dict[str, Optional[float]] = {}  # container -> until when it lasts, if known
+        self.sent: Dict[str, SentWarning] = {}  # by task
+        self.is_stale = False  # programs may not know what is so now
+
+    def forget(self, container_id: str) -> bool:
+        """Note that a container is not asked for, or ends; return whether it was asked for."""
+        if container_id not in self.asked:
+            return False
+        del self.asked[container_id]
+        self.is_stale = True
+        return True
+
+    def repeat(self, task: str) -> None:
+        """Send a task's program what it should know once more: it may be lost."""
+        if self.sent.pop(task, None) is not None:
+            self.is_stale = True
+
+
 class Reconciled:
     """What the scheduler and the journal were last given (see :mod:`.reconcile`)."""
 

@@ -305,6 +305,7 @@ def prepare_registered(state: State) -> None:
 
 def _resend(state: State, task: TaskRecord, record: ContainerRecord, message: Register) -> None:
     """Send again what may have been lost with the connection that this one replaces."""
+    state.preemptions.repeat(task.name)
     if record.state is ContainerState.CLEANUP:
         state.emit(StopTask(record.id, task.session, 0.0, "sent again"))
     elif task.state is S.REGISTERED and message.phase in ("idle", "ended"):

@@ -40,6 +40,7 @@ from tony_core.master.session.records import (
     Failure,
     InvalidTransition,
     Phase,
+    Preemptions,
     Reconciled,
     Takeover,
     TaskRecord,
@@ -152,6 +153,7 @@ class State:
         self.elastic = ElasticRounds()
         self.restarts = TaskRestarts()
         self.takeover = Takeover()
+        self.preemptions = Preemptions()
         self.unhandled = Unhandled()
         self.reconciled = Reconciled()
 
@@ -213,6 +215,8 @@ class State:
             story = self.tasks[record.task].story if record.task else self.phases
             raise InvalidTransition(record.id, record.state, new, story)
         record.state = new
+        if new in (ContainerState.STOPPING, ContainerState.ENDED):
+            self.preemptions.forget(record.id)
 
     def move(self, task: TaskRecord, new: TaskState, why: str = "", quiet: bool = False) -> None:
         """Take a task to a state, by the table."""
@@ -243,6 +247,8 @@ class State:
             task.ready = self.now
         elif new is S.RUNNING and task.ready is not None:
             waited["ready_s"] = round(self.now - task.ready, 3)
+        if new is S.RUNNING and self.preemptions.asked:
+            self.preemptions.is_stale = True
         if old is S.READY and new is S.RUNNING and task.restarts:
             self.restarts.running += 1
         if new is S.REQUESTED:

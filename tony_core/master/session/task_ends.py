@@ -1,5 +1,9 @@
 """What a task's end means: for its role, its session, its job.
 
+A program that was warned of a preemption (:mod:`.preemption`), has noticed it, and then exits by
+itself has ended for that: by a failure, and by 0 when its work is not done (:func:`is_work_over`).
+That is the scheduler's doing, not the program's. One that takes no notice is judged as always.
+
 The first authenticated report on a program (task, session, and how often the task was started again
 in it) is final. A container's exit decides only when no such report came; a later one is written
 down and never decides again.
@@ -59,9 +63,14 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
     task.message = message.message
     task.stderr_tail = tuple(message.stderr_tail)
     task.usage = dict(message.usage)
+    stopped_early = message.preempted and not (message.exit_code == 0 and is_work_over(state, task))
+    if stopped_early:
+        task.cause = ExitCause.PREEMPTED
+        code = message.exit_code
+        task.message = f"warned that containers are taken back, it exited by itself with {code}"
     record = state.held.get(container_id)
     asked = record is not None and record.state in (ContainerState.CLEANUP, ContainerState.STOPPING)
-    if message.exit_code == 0 and message.cause == ExitCause.EXITED:
+    if message.exit_code == 0 and message.cause == ExitCause.EXITED and not stopped_early:
         state.move(task, S.SUCCEEDED)
     elif message.cause == ExitCause.STOPPED and (asked or state.phase not in JUDGING):
         state.move(task, S.KILLED, "ended by the master")
@@ -72,8 +81,23 @@ def note_ended(state: State, container_id: str, message: Ended) -> None:
         avoid_node(state, record.container.node)
         if record.state is ContainerState.CLEANUP:
             stop_container(state, record, 0.0, f"its node is avoided ({message.cause})")
+    if stopped_early and container_id in state.preemptions.asked and record is not None:
+        stop_container(state, record, 0.0, "the scheduler asks for it back")
     if task.state is not S.KILLED:
         state.unhandled.ended_tasks.append(task)
+
+
+def is_work_over(state: State, task: TaskRecord) -> bool:
+    """Whether a program that was warned, and exited with 0, had done its work.
+
+    By what it has reported: its progress, else the chief's, else a result. Where there is nothing
+    of that it counts as not done: to begin once more from the last checkpoint costs a session, and
+    a success without the work would be wrong.
+    """
+    chief = state.job.chief
+    leader = state.by_role[chief[0]][chief[1]] if chief is not None else task
+    progress = task.progress if task.progress is not None else leader.progress
+    return progress >= 1.0 if progress is not None else bool(state.result)
 
 
 def note_stopped(state: State, container_id: str, message: Stopped) -> None:
@@ -356,10 +380,17 @@ def _failed(state: State, task: TaskRecord) -> None:
         return  # the job has succeeded all the same
     if try_task_restart(state, task, failure):
         return
-    if task.is_sidecar and not task.role.stop_on_failure:
-        return
-    if is_fatal(state, task) or (task.role.is_elastic and fault_of(failure) is Fault.SYSTEM):
+    if fails_session(state, task, fault_of(failure)):
         fail_session(state, failure)
+
+
+def fails_session(state: State, task: TaskRecord, fault: Fault) -> bool:
+    """Whether the end of a task by this party's fault fails the session; restarts do not count."""
+    if state.chief_done and task.role.name != "chief":
+        return False
+    if task.is_sidecar and not task.role.stop_on_failure:
+        return False
+    return is_fatal(state, task) or (task.role.is_elastic and fault is Fault.SYSTEM)
 
 
 def is_fatal(state: State, task: TaskRecord) -> bool:

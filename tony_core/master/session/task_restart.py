@@ -94,6 +94,12 @@ def _is_restartable(state: State, task: TaskRecord) -> bool:
     return task.role.has_task_restart and begun and may_restart(state, task)
 
 
+def restarts_by_itself(state: State, task: TaskRecord) -> bool:
+    """Whether the loss of its container would restart this task, in another, and no other task."""
+    is_free = task.role.name not in state.address_bound
+    return is_free and _is_restartable(state, task) and task.restarts < task.role.max_restarts
+
+
 def may_restart(state: State, task: TaskRecord) -> bool:
     """Whether the session, or for a sidecar the job, still needs another attempt of the task."""
     if task.is_sidecar:

@@ -253,6 +253,10 @@ _YARN_PROPERTIES = (
     r"yarn\.http\.policy",
     r"yarn\.scheduler\.include-port-in-node-name",
     r"yarn\.am\.liveness-monitor\.expiry-interval-ms",
+    r"yarn\.resourcemanager\.scheduler\.class",
+    r"yarn\.resourcemanager\.monitor\.capacity\.preemption\.max_wait_before_kill",
+    r"yarn\.resourcemanager\.monitor\.capacity\.preemption\.monitoring_interval",
+    r"yarn\.scheduler\.fair\.waitTimeBeforeKill",
 )
 """Properties of YARN, for the master only."""
 

@@ -23,6 +23,7 @@ from tony_core.hadoop.yarn.rm_master import Registered
 from tony_core.schedulers import container_pool
 from tony_core.schedulers.port import LastingRefusal, SchedulerError
 from tony_core.schedulers.yarn import placement_constraints, refusals
+from tony_core.schedulers.yarn.master.preemption import PreemptionTimes
 from tony_core.schedulers.yarn.resources import to_resources
 
 MASTER_LOST_S = 1200.0
@@ -39,6 +40,7 @@ class Application(NamedTuple):
     node_scheme: str = "http"
     placement_spec: Optional[str] = None  # of the whole application
     master_lost_s: float = MASTER_LOST_S  # how long executors wait for a next master
+    preemption: PreemptionTimes = PreemptionTimes()  # of the site
 
     def to_port_container(self, given: Container, role: str) -> container_pool.Container:
         """An allocated container for the port."""

@@ -74,6 +74,11 @@ class Containers:
         """The container with YARN's id; None if it has ended or was never held."""
         return self._held.get(container)
 
+    def is_running(self, container: ContainerId) -> bool:
+        """Whether it is held and was not asked to end."""
+        held = self._held.get(container)
+        return held is not None and not held.end_requested
+
     def count_by_role(self) -> Dict[str, int]:
         """The number of usable containers of each role."""
         counts: Dict[str, int] = {}

@@ -40,6 +40,7 @@ from tony_core.schedulers.yarn.master.launch_context import LaunchContexts, Laun
 from tony_core.schedulers.yarn.master.launcher import ContainerLauncher, NodeClient
 from tony_core.schedulers.yarn.master.nodes import NodeReports
 from tony_core.schedulers.yarn.master.placement import ClusterNode, add_own_usage
+from tony_core.schedulers.yarn.master.preemption import Preemptions
 from tony_core.schedulers.yarn.master.user_tokens import UserTokens
 from tony_core.schedulers.yarn.resources import to_capability, to_resources
 
@@ -101,7 +102,7 @@ class YarnPool(container_pool.ContainerPool):
         self._progress = 0.0
         self._tracking_url = ""
         self._sent_url = ""
-        self._preempted: set[ContainerId] = set()
+        self._preemptions = Preemptions(application.preemption)
         self._reason = pending_reasons.ReasonTimer()
 
     # ------------------------------------------------------------------ the port
@@ -284,6 +285,10 @@ class YarnPool(container_pool.ContainerPool):
                     self._emit(event)
             for event in self._containers.end_unreported(now - UNREPORTED_END_S):
                 self._emit(event)
+            for event in self._preemptions.update(
+                answer.preempted, self._containers.is_running, now
+            ):
+                self._emit(event)
             closely = now < self._ends_expected_until
             soon = closely or bool(self._requests.outstanding) or self._containers.awaits_end
             if closely:
@@ -331,11 +336,6 @@ class YarnPool(container_pool.ContainerPool):
         lost = [node.id for node in answer.updated_nodes if node.state in LOST_STATES]
         for node in sorted(self._containers.nodes_in_use(lost)):
             self._emit(container_pool.NodeLost(self._application.node_name(node.host, node.port)))
-        taken = {*answer.preempted.certain, *answer.preempted.negotiable} - self._preempted
-        known = [one for one in sorted(taken) if self._containers.get(one) is not None]
-        if known:
-            self._preempted.update(known)
-            self._emit(container_pool.PreemptionRequested(tuple(str(one) for one in known)))
 
     def _take_allocated(self, given: Sequence[Container], now: float) -> None:
         taken: List[container_pool.Container] = []

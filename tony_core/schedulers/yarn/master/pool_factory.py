@@ -44,6 +44,7 @@ from tony_core.schedulers.yarn.master.container_requests import ContainerRequest
 from tony_core.schedulers.yarn.master.launch_context import RUNTIME, LaunchContexts
 from tony_core.schedulers.yarn.master.nodes import NodeReports, UserClient
 from tony_core.schedulers.yarn.master.pool import YarnPool
+from tony_core.schedulers.yarn.master.preemption import preemption_times
 from tony_core.schedulers.yarn.master.user_tokens import UserTokens, token_dates
 from tony_core.schedulers.yarn.master.webproxy import web_proxy
 from tony_core.schedulers.yarn.node import start
@@ -134,6 +135,7 @@ def create_master(
         node_scheme="https" if endpoints.yarn_uses_tls(conf) else "http",
         placement_spec=job.placement_spec,
         master_lost_s=master_lost_s(conf),
+        preemption=preemption_times(conf),
     )
     executor = job_credentials.ExecutorCredentials(
         job_credentials.select_executor_properties(sent.site), sent.user, state_dir
