@@ -29,10 +29,11 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
-from tony_core.exit_causes import ExitCause
+from tony_core.exit_causes import ExitCause, parse_cause
 from tony_core.protocol.messages import (
     Acknowledge,
     Ended,
+    EndProgram,
     Heartbeat,
     Message,
     Noted,
@@ -43,6 +44,7 @@ from tony_core.protocol.messages import (
     Reported,
     Running,
     Shutdown,
+    Stalled,
     Start,
     Stop,
     Stopped,
@@ -116,6 +118,7 @@ class ExecutorMachine:
             Stop: self._stop,
             Shutdown: self._shut_down,
             Tokens: self._tokens.take,
+            EndProgram: self._end_program,
             Ping: lambda message: None,
         }
 
@@ -210,7 +213,7 @@ class ExecutorMachine:
                 self.master.send(self.ended)
         elif self.task.phase is TaskPhase.READY and registered.phase != "ready":
             self._send_ready()
-        for message in self._telemetry.take():
+        for message in [*self.task.stall_changes(registered), *self._telemetry.take()]:
             self.master.send(message)
 
     # ------------------------------------------------------------------ a session begins
@@ -310,17 +313,7 @@ class ExecutorMachine:
         ending: Ending,
         event: Optional[events.ProgramEnded] = None,
     ) -> None:
-        ended = Ended(
-            session=self.task.session,
-            exit_code=exit_code,
-            signal=signal,
-            cause=ending.cause.value,
-            message=ending.message,
-            stderr_tail=list(event.stderr_tail) if event is not None else [],
-            duration_s=round(self.task.ran_s(self._now), 3),
-            usage=dict(event.usage) if event is not None else {},
-            restart=self.task.restart,
-        )
+        ended = self.task.describe_end(exit_code, signal, ending, event, self._now)
         self._ending = None
         self._prepare_since = None
         self.task.started_at = None
@@ -331,15 +324,10 @@ class ExecutorMachine:
         self.master.send(ended)
 
     def _on_ports_taken(self, event: events.PortsTaken) -> None:
-        if (
-            event.session == self.task.session
-            and self.task.phase is TaskPhase.RUNNING
-            and not self._ending
-        ):
+        if event.session == self.task.session:
             names = ", ".join(event.names)
             message = f"another process listens at the task's port ({names})"
-            self._ending = Ending(ExitCause.ADDRESS_IN_USE, message)
-            self._end_processes(LEFTOVER_GRACE_S)
+            self._fail_program(Ending(ExitCause.ADDRESS_IN_USE, message), LEFTOVER_GRACE_S)
 
     def _acknowledge(self, message: Acknowledge) -> None:
         number = (message.session, message.restart)
@@ -410,7 +398,10 @@ class ExecutorMachine:
 
     def _on_observed(self, event: events.Observed) -> None:
         message = event.message
-        if not isinstance(message, Reported) or message.session == self.task.session:
+        if isinstance(message, Stalled):
+            if self.task.note_stalled(message):
+                self.master.send(message)
+        elif not isinstance(message, Reported) or message.session == self.task.session:
             self._report(message)
 
     def _report(self, message: Message) -> None:
@@ -476,12 +467,20 @@ class ExecutorMachine:
             self._begin_exit(exit_codes.EXIT_NO_TASK, message, 0.0)
 
     def _ran_too_long(self) -> None:
-        self._ending = Ending(
-            ExitCause.EXECUTION_TIMEOUT,
-            f"it ran for longer than {self._execution_s:g} s"
-            " (tony.task.executor.execution-timeout-ms)",
-        )
-        self._end_processes(LEFTOVER_GRACE_S)
+        setting = "tony.task.executor.execution-timeout-ms"
+        message = f"it ran for longer than {self._execution_s:g} s ({setting})"
+        self._fail_program(Ending(ExitCause.EXECUTION_TIMEOUT, message), LEFTOVER_GRACE_S)
+
+    def _end_program(self, message: EndProgram) -> None:
+        if (message.session, message.restart) == (self.task.session, self.task.restart):
+            ending = Ending(parse_cause(message.cause), message.message)
+            self._fail_program(ending, message.grace_s)
+
+    def _fail_program(self, ending: Ending, grace_s: float) -> None:
+        """End the running program for this cause, unless something ends it already."""
+        if self.task.phase in HAS_PROGRAM and self._ending is None:
+            self._ending = ending
+            self._end_processes(grace_s)
 
     # ------------------------------------------------------------------ shared by all
 

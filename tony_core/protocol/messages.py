@@ -16,7 +16,8 @@ A task's messages, in their order::
     Ready(session, ports)         ->                                 # the barrier (*)
                                   <-     Start(session, command, env, shared)
     Running(session, pid)         ->
-    Heartbeat / Measured / Reported / Serving ->
+    Heartbeat / Measured / Reported / Serving / Stalled ->
+                                  <-     EndProgram(session, cause)  # a stall that is to end it
     Ended(session, ...)           ->
                                   <-     Acknowledge(session)
                                   <-     Stop(session, grace)        # a new session comes
@@ -50,7 +51,7 @@ Python 3.8.
 # Annotations are evaluated here: the codec checks values by them.
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 #: The shared value that the executor itself knows: the program's working folder.
@@ -83,6 +84,7 @@ class Register(NamedTuple):
     ran_s: float = 0.0  # how long the program has run: a next master cannot know
     restart: int = 0  # as in Prepare
     listen_host: str = ""  # where it listens, if not at ``host``
+    stalled: Optional[Dict[str, Any]] = None  # the Stalled that holds now
 
 
 class Ready(NamedTuple):
@@ -166,6 +168,24 @@ class Noted(NamedTuple):
     once: str = ""  # a subject: of all lines with the same one, the first is enough
 
 
+class Stalled(NamedTuple):
+    """The program stands still, or (``kind`` is empty) it moves again.
+
+    Sent when it is seen, once more with what the stacks of its processes show (``looked``), and in
+    Register while it holds.
+    """
+
+    session: int
+    restart: int = 0
+    kind: str = ""  # steps: they stopped; quiet: logs and processors did; suspended: by a signal
+    still_s: float = 0.0  # for so long
+    step: Optional[int] = None  # the last one
+    cpu_percent: float = 0.0  # of one core, since it stands still
+    looked: bool = False  # whether its stacks were looked at
+    frame: str = ""  # where its main thread stands; empty: not known
+    in_collective: Optional[bool] = None  # whether that is in a collective operation
+
+
 # ------------------------------------------------------------------ master -> executor
 
 
@@ -211,6 +231,7 @@ class Start(NamedTuple):
     tensorboard: Optional[Dict[str, Any]] = None  # {log_dir, pythons: [...], port: name}
     files: Dict[str, str] = {}  # small files for the working folder's side: name -> text
     restart: int = 0
+    stall_timeout_s: Optional[float] = None  # None: not watched
 
 
 class Acknowledge(NamedTuple):
@@ -248,17 +269,28 @@ class Tokens(NamedTuple):
         return f"Tokens({len(self.content)} characters)"
 
 
+class EndProgram(NamedTuple):
+    """End the program as one that failed, for this cause; Ended follows. The executor stays."""
+
+    session: int
+    restart: int
+    grace_s: float
+    cause: str
+    message: str = ""
+
+
 class Ping(NamedTuple):
     """Shows that an idle connection is alive."""
 
 
 TO_MASTER = (
-    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
+    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted,
+    Stalled,
 )  # fmt: skip
-TO_EXECUTOR = (Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping)
+TO_EXECUTOR = (Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, EndProgram)
 
 ToMaster = Union[
-    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
+    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted, Stalled
 ]
-ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping]
+ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, EndProgram]
 Message = Union[ToMaster, ToExecutor]

@@ -97,6 +97,17 @@ class StopTask(NamedTuple):
     reason: str
 
 
+class EndProgram(NamedTuple):
+    """End the running program of a task as one that failed; its end is reported."""
+
+    container_id: str
+    session: int
+    restart: int
+    grace_s: float
+    cause: str
+    message: str
+
+
 class AcknowledgeEnd(NamedTuple):
     """Acknowledge to an executor that the journal holds its program's end."""
 
@@ -148,4 +159,5 @@ class Finish(NamedTuple):
 Command = Union[
     RunPreprocess, RequestContainers, ReleaseContainer, LaunchExecutor, StopContainer, PrepareTask,
     StartTasks, StopTask, AcknowledgeEnd, EndSession, WriteJournal, AddStoryLine, Finish,
+    EndProgram,
 ]  # fmt: skip

@@ -41,6 +41,7 @@ from tony_core.master.session.records import (
     InvalidTransition,
     Phase,
     Reconciled,
+    Stalls,
     Takeover,
     TaskRecord,
     TaskRestarts,
@@ -152,6 +153,7 @@ class State:
         self.elastic = ElasticRounds()
         self.restarts = TaskRestarts()
         self.takeover = Takeover()
+        self.stalls = Stalls()
         self.unhandled = Unhandled()
         self.reconciled = Reconciled()
 
@@ -236,6 +238,9 @@ class State:
             if new not in states:
                 key = (role, states)
                 self._leading[key] = min(task.index, self._leading.get(key, 0))
+        if old is S.RUNNING:
+            self.stalls.forget(task.name)
+            self.deadlines.cancel(Deadline.STALLED_PROGRAM, task.name)
         if S.REQUESTED in (old, new):
             self.reconciled.is_stale = True
         waited: Dict[str, float] = {}
