@@ -66,7 +66,7 @@ def texts(wreck: Wreck, kind: str) -> List[str]:
     return [str(each["text"]) for each in wreck.history().events if each["kind"] == kind]
 
 
-def test_the_rank_that_does_not_join_is_named_and_the_page_says_so(
+def test_the_rank_that_does_not_join_is_named_in_story_and_page(
     tony_home: Path, tmp_path: Path
 ) -> None:
     wreck = Wreck(tony_home, watched(tmp_path, GANG, f"{tmp_path} 3", 3))
@@ -115,7 +115,7 @@ def test_fail_ends_the_job_with_the_stall_as_its_root_cause(
     assert (cause["task"], cause["cause"], cause["fault"]) == ("worker:0", "stalled", "user")
 
 
-def test_a_master_that_dies_meanwhile_leaves_one_line_and_the_next_says_that_it_is_over(
+def test_a_master_that_dies_meanwhile_leaves_one_line_and_the_next_writes_its_end(
     tony_home: Path, tmp_path: Path
 ) -> None:
     fifo = tmp_path / "fifo"

@@ -30,7 +30,10 @@ _COLLECTIVE = re.compile(
     r"|broadcast|synchronize|init_process_group|wait_for_everyone|sync_global_devices"
     r"|distributed_c10d|horovod|process_allgather)\b"
 )
-_PY_SPY_THREAD = re.compile(r'^Thread .*"(?P<name>[^"]*)"\s*$')
+_PY_SPY_PROCESS = re.compile(r"^Process (?P<pid>\d+): ")
+_PY_SPY_THREAD = re.compile(
+    r'^Thread (?P<id>\w+) \((?:idle|active)[^)]*\)(?:: "(?P<name>[^"]*)")?\s*$'
+)
 _PY_SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)\s*$")
 _FAULT_THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+")
 _FAULT_FRAME = re.compile(
@@ -92,8 +95,10 @@ def py_spy_command(program: str, pid: int) -> List[str]:
     return [program, "dump", "--nonblocking", "--pid", str(pid)]
 
 
-def cut(text: str) -> str:
-    """So much of the stacks of one process as a log gets."""
+def shown(text: str) -> str:
+    """What a log gets of py-spy's output: bounded, without the command, which may hold secrets."""
+    _, python, rest = text.partition("\nPython v")
+    text = f"Python v{rest}" if python else text
     return text if len(text) <= MOST_BYTES else text[:MOST_BYTES] + "\n... (cut)\n"
 
 
@@ -101,11 +106,15 @@ def find_place(text: str) -> Optional[Place]:
     """Where the main thread stands, from the output of py-spy or faulthandler."""
     threads: Dict[str, List[str]] = {}
     frames: Optional[List[str]] = None
+    process = _PY_SPY_PROCESS.match(text)
+    pid = process["pid"] if process is not None else ""
     for row in text[: 2 * MOST_BYTES].splitlines():
         thread = _PY_SPY_THREAD.match(row) or _FAULT_THREAD.match(row)
         if thread is not None:
             found = thread.groupdict()
-            is_main = found.get("name") == "MainThread" or found.get("current") == "Current thread"
+            is_main = found.get("current") == "Current thread"
+            # A program without threads gives py-spy no names, but its first thread has its pid.
+            is_main = is_main or found.get("name") == "MainThread" or found.get("id") == pid
             frames = threads.setdefault("main" if is_main else "last", [])
             frames.clear()  # faulthandler writes the main thread last
             continue
@@ -116,8 +125,8 @@ def find_place(text: str) -> Optional[Place]:
     stack = threads.get("main") or threads.get("last")
     if not stack:
         return None
-    shown = next((each for each in stack if not _is_library(each)), stack[0])
-    return Place(shown[:_LONGEST_FRAME], any(_COLLECTIVE.search(each) for each in stack))
+    innermost = next((each for each in stack if not _is_library(each)), stack[0])
+    return Place(innermost[:_LONGEST_FRAME], any(_COLLECTIVE.search(each) for each in stack))
 
 
 def choose_place(places: Iterable[Optional[Place]]) -> Optional[Place]:

@@ -236,7 +236,7 @@ class StackLook:
                 self._signal(pid, result.error or "py-spy gave no stack")
                 return
             self._places.append(place)
-            self._write(f"process {pid}, by py-spy\n{stacks.cut(result.output)}")
+            self._write(f"process {pid}, by py-spy\n{stacks.shown(result.output)}")
             self._next()
 
         self._run = CommandRun(

@@ -45,15 +45,25 @@ def test_the_main_thread_of_faulthandler_stands_in_the_program() -> None:
     assert place.frame == "load_batch (session-0/data.py:12)"
 
 
+def test_py_spy_names_no_thread_of_a_program_without_threads() -> None:
+    text = "Process 3680: python -c pass\nPython v3.11.7 (/usr/bin/python3.11)\n\n"
+    text += "Thread 3680 (idle)\n    rest (<string>:3)\n    <module> (<string>:4)\n"
+    text += 'Thread 0x7F12 (active+gil): "pool"\n    other (pool.py:3)\n'
+    place = stacks.find_place(text)
+    assert place is not None and place.frame == "rest (<string>:3)"
+
+
 def test_text_without_a_stack_has_no_place() -> None:
     assert stacks.find_place("") is None
     assert stacks.find_place("Error: Permission denied\n" * 50) is None
     assert stacks.find_place('Thread 1 (idle): "MainThread"\n') is None
 
 
-def test_stacks_are_cut() -> None:
-    assert len(stacks.cut("x" * 10**7)) < stacks.MOST_BYTES + 100
-    assert stacks.cut("short") == "short"
+def test_a_log_gets_so_much_and_no_command() -> None:
+    assert len(stacks.shown("x" * 10**7)) < stacks.MOST_BYTES + 100
+    assert stacks.shown("short") == "short"
+    text = PY_SPY.replace("train.py\n", "train.py --password=abc\nmore\n", 1)
+    assert stacks.shown(text) == PY_SPY[PY_SPY.index("Python v") :]
 
 
 def test_only_a_process_with_a_handler_catches_the_signal() -> None:

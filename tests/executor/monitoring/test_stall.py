@@ -106,7 +106,7 @@ def test_the_same_step_reported_again_is_no_step_but_a_checkpoint_or_progress_is
     assert program.kinds == ["steps", "moves"]
 
 
-def test_metrics_alone_are_no_step() -> None:
+def test_metrics_without_more_are_no_step() -> None:
     program = stepping().passes(TIMEOUT_S / 2)
     program.report(Reported(0, None, {"loss": 0.1}))
     assert program.passes(TIMEOUT_S / 2).kinds == ["steps"]

@@ -111,7 +111,7 @@ def test_a_finished_rank_is_waited_for_no_more() -> None:
     assert lines(world) == ["stalled"]
 
 
-def test_roles_that_do_not_train_are_not_watched_unless_their_key_says_so() -> None:
+def test_roles_that_do_not_train_are_not_watched_unless_their_key_is_set() -> None:
     spec = watched(
         role("worker"), role("evaluator"), role("notebook"), role("ps", tracking=Tracking.UNTRACKED)
     )
@@ -183,7 +183,7 @@ def test_fail_ends_a_job_that_ignores_the_failures_of_workers() -> None:
     assert world.outcome is AppState.FAILED
 
 
-def test_a_role_with_task_restart_restarts_the_lagging_task_alone() -> None:
+def test_a_role_with_task_restart_restarts_only_the_lagging_task() -> None:
     spec = watched(
         role("worker", 3, restart_scope=RestartScope.TASK),
         action=StallAction.RESTART,
@@ -230,12 +230,12 @@ def _next_master(world: World, kinds: List[Optional[str]], action: StallAction) 
     after.feed(e.ContainersInherited(containers, world.journal))
     for index, kind in enumerate(kinds):
         executor = world.executor(f"worker:{index}")
-        told = Stalled(0, 0, kind, LIMIT_S + 5.0, looked=True) if kind else None
+        stalled = Stalled(0, 0, kind, LIMIT_S + 5.0, looked=True) if kind else None
         after.report(
             executor.container.id,
             Register(
                 executor.container.id, "host", 1, 1, "", f"worker:{index}", 0, "running",
-                {"main": 1000}, ran_s=100.0, stalled=dict(told._asdict()) if told else None,
+                {"main": 1000}, ran_s=100.0, stalled=dict(stalled._asdict()) if stalled else None,
             ),
         )  # fmt: skip
     return after
