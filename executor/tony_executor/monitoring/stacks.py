@@ -23,6 +23,7 @@ PY_SPY = "py-spy"
 MOST_PROCESSES = 8
 MOST_BYTES = 64 * 1024  # of the stacks of one process
 _LONGEST_FRAME = 120
+_LONGEST_ROW = 1000
 
 #: Functions and files of collective operations, as stacks name them.
 _COLLECTIVE = re.compile(
@@ -32,12 +33,12 @@ _COLLECTIVE = re.compile(
 )
 _PY_SPY_PROCESS = re.compile(r"^Process (?P<pid>\d+): ")
 _PY_SPY_THREAD = re.compile(
-    r'^Thread (?P<id>\w+) \((?:idle|active)[^)]*\)(?:: "(?P<name>[^"]*)")?\s*$'
+    r'^Thread (?P<id>\w+) \((?:idle|active)[^)]*\)(?:: "(?P<name>[^"]*)")?$'
 )
-_PY_SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)\s*$")
+_PY_SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
 _FAULT_THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+")
 _FAULT_FRAME = re.compile(
-    r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+|\?\?\?) in (?P<function>\S.*?)\s*$'
+    r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+|\?\?\?) in (?P<function>\S.*)$'
 )
 
 
@@ -108,7 +109,8 @@ def find_place(text: str) -> Optional[Place]:
     frames: Optional[List[str]] = None
     process = _PY_SPY_PROCESS.match(text)
     pid = process["pid"] if process is not None else ""
-    for row in text[: 2 * MOST_BYTES].splitlines():
+    for line in text[: 2 * MOST_BYTES].splitlines():
+        row = line[:_LONGEST_ROW].rstrip()
         thread = _PY_SPY_THREAD.match(row) or _FAULT_THREAD.match(row)
         if thread is not None:
             found = thread.groupdict()

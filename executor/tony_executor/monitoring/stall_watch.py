@@ -30,6 +30,7 @@ from tony_executor.monitoring.stall import (
 LOOKING_S = 15.0  # for all stacks of a stall
 PY_SPY_S = 5.0  # for one process
 SIGNAL_S = 0.75  # for faulthandler to have written
+LONGEST_SIGNAL_S = 4.0  # ...on a busy machine
 MOST_LOOKS = 20  # of one program: its log must not fill with stacks
 
 
@@ -69,7 +70,6 @@ class StallWatch:
         self._report = report
         self._log = log
         self._judge = StallJudge(program.timeout_s, reactor.now())
-        self._reaped_before = _reaped_cpu_s()
         self._looked_at = reactor.now()
         self._looks = 0
         self._looking: Optional[StackLook] = None
@@ -105,7 +105,7 @@ class StallWatch:
         if self._judge.rule == STEPS and self._judge.moved_at > before:
             return  # its time began anew with the step
         tree = processes.descendants(os.getpid(), self._spared())
-        cpu_s = sum(each.cpu_s for each in tree) + _reaped_cpu_s() - self._reaped_before
+        cpu_s = sum(each.cpu_s for each in tree)  # not what we reaped: nvidia-smi is among that
         is_stopped = any(each.state in "Tt" for each in tree)
         seen = Observation(now, cpu_s, self._log_bytes(), is_stopped, self._gpu_percent())
         self._take(self._judge.observe(seen))
@@ -262,19 +262,18 @@ class StackLook:
         self._write(f"process {pid}, by faulthandler")
         since = size_of(self._stderr)
         processes.send([process], number)
-        self._timer = self._reactor.call_later(SIGNAL_S, self._read_written, since)
+        until = self._reactor.now() + LONGEST_SIGNAL_S
+        self._timer = self._reactor.call_later(SIGNAL_S, self._read_written, since, until)
 
-    def _read_written(self, since: int) -> None:
+    def _read_written(self, since: int, until: float) -> None:
         try:
             with open(self._stderr, "rb") as file:
                 file.seek(since)
                 text = file.read(stacks.MOST_BYTES).decode("utf-8", "replace")
         except OSError:
             text = ""
+        if not text and self._reactor.now() < until:
+            self._timer = self._reactor.call_later(SIGNAL_S, self._read_written, since, until)
+            return
         self._places.append(stacks.find_place(text))
         self._next()
-
-
-def _reaped_cpu_s() -> float:
-    times = os.times()
-    return times.children_user + times.children_system

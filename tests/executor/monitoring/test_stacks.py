@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 from tony_executor.launch.environment import STACK_SIGNAL
 from tony_executor.monitoring import stacks
@@ -57,6 +58,13 @@ def test_text_without_a_stack_has_no_place() -> None:
     assert stacks.find_place("") is None
     assert stacks.find_place("Error: Permission denied\n" * 50) is None
     assert stacks.find_place('Thread 1 (idle): "MainThread"\n') is None
+
+
+def test_what_a_program_writes_between_its_stacks_costs_little() -> None:
+    row = '  File "a", line 1 in a' + " " * 200_000 + "b\n"
+    began = time.process_time()
+    assert stacks.find_place("Thread 0x1\n" + row + "  a (" * 50_000) is not None
+    assert time.process_time() - began < 5.0
 
 
 def test_a_log_gets_so_much_and_no_command() -> None:
