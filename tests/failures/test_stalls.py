@@ -125,6 +125,7 @@ def test_a_master_that_dies_meanwhile_leaves_one_line_and_the_next_writes_its_en
     spec = watched(tmp_path, text, master=MasterSpec(max_attempts=2))
     wreck = Wreck(tony_home, spec)
     until(lambda: (wreck.get("api/job") or {}).get("trouble"), "the stall on the page")
+    until(lambda: kinds(wreck), "the line in history")
     os.kill(wreck.master_pid(), signal.SIGKILL)
     wreck.running(1, attempt=2)
     until(lambda: (wreck.get("api/job") or {}).get("trouble"), "the next master's page")

@@ -89,6 +89,11 @@ class StallJudge:
         """Which rule counts now."""
         return STEPS if self._step is not None and self._progress != 1.0 else QUIET
 
+    @property
+    def log_bytes(self) -> int:
+        """The size of the logs as it was judged last, with what we wrote since."""
+        return self._logs or 0
+
     def report(self, reported: Reported, now: float) -> Verdict:
         """Take what the program reported."""
         new = (
@@ -126,9 +131,10 @@ class StallJudge:
         self.still = Still(kind, still_s, self._step, self._cpu_percent(seen))
         return self.still
 
-    def note_own_output(self, log_bytes: int) -> None:
-        """Take the size of the logs after we, or by our signal the program, wrote stacks there."""
-        self._logs = log_bytes
+    def note_own_output(self, added: int) -> None:
+        """Take how much we, or by our signal the program, wrote into the logs: that is no move."""
+        if self._logs is not None:
+            self._logs += added
 
     def still_for(self, now: float) -> float:
         """For how long it has stood still."""

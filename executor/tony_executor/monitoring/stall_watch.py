@@ -107,7 +107,9 @@ class StallWatch:
         tree = processes.descendants(os.getpid(), self._spared())
         cpu_s = sum(each.cpu_s for each in tree)  # not what we reaped: nvidia-smi is among that
         is_stopped = any(each.state in "Tt" for each in tree)
-        seen = Observation(now, cpu_s, self._log_bytes(), is_stopped, self._gpu_percent())
+        # While stacks are written, the logs do not count: whose output it is shows after that.
+        logs = self._log_bytes() if self._looking is None else self._judge.log_bytes
+        seen = Observation(now, cpu_s, logs, is_stopped, self._gpu_percent())
         self._take(self._judge.observe(seen))
 
     def _take(self, verdict: Verdict) -> None:
@@ -137,7 +139,6 @@ class StallWatch:
 
         def looked(place: Optional[stacks.Place]) -> None:
             self._looking = None
-            self._judge.note_own_output(self._log_bytes())
             if self._judge.still is None:
                 return
             still_s = round(self._judge.still_for(self._reactor.now()), 1)
@@ -150,7 +151,7 @@ class StallWatch:
         pids = [each.pid for each in tree if each.state not in "Tt" and stacks.is_python(each.pid)]
         self._looking = StackLook(
             self._reactor, pids, self._program.environment, self._program.stderr, self._write,
-            looked,
+            self._judge.note_own_output, looked,
         )  # fmt: skip
 
     def _stop_looking(self) -> None:
@@ -168,10 +169,9 @@ class StallWatch:
         line = f"tony: {first}{newline}{rest}\n".encode("utf-8", "replace")
         try:
             with open(self._program.stderr, "ab", 0) as file:
-                file.write(line)
+                self._judge.note_own_output(file.write(line) or 0)
         except OSError:
             pass  # a full disk
-        self._judge.note_own_output(self._log_bytes())
 
 
 class StackLook:
@@ -184,6 +184,7 @@ class StackLook:
         environment: Mapping[str, str],
         stderr: str,
         write: Callable[[str], None],
+        note_output: Callable[[int], None],
         done: Callable[[Optional[stacks.Place]], None],
     ) -> None:
         self._reactor = reactor
@@ -191,6 +192,7 @@ class StackLook:
         self._environment = dict(environment)
         self._stderr = stderr
         self._write = write
+        self._note_output = note_output
         self._done: Optional[Callable[[Optional[stacks.Place]], None]] = done
         self._places: List[Optional[stacks.Place]] = []
         self._run: Optional[CommandRun] = None
@@ -275,5 +277,6 @@ class StackLook:
         if not text and self._reactor.now() < until:
             self._timer = self._reactor.call_later(SIGNAL_S, self._read_written, since, until)
             return
+        self._note_output(max(0, size_of(self._stderr) - since))
         self._places.append(stacks.find_place(text))
         self._next()

@@ -126,7 +126,7 @@ def test_a_silent_program_that_sleeps_stalls_and_little_work_is_none() -> None:
 def test_what_we_write_into_its_log_is_not_its_output() -> None:
     program = Program().passes(TIMEOUT_S)
     program.log_bytes += 5000
-    program.judge.note_own_output(program.log_bytes)
+    program.judge.note_own_output(5000)
     assert program.passes(TIMEOUT_S).kinds == ["quiet"]
     program.log_bytes += 1
     assert program.passes(PAUSE_S).kinds == ["quiet", "moves"]

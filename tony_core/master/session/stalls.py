@@ -22,7 +22,8 @@ any failure: a restart of the task or of the session, which the program's budget
 again: another task's restart did not help them.
 
 *Takeover.* That a line was written is in the journal; that programs stand still, in each
-executor's Register. A next master acts where it finds both, and writes no line again.
+executor's Register. A next master acts where it finds both, and writes no line again. (The journal
+comes first: of a master that dies between the two only the end of the episode has a line.)
 """
 
 from __future__ import annotations
