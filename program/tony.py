@@ -128,6 +128,8 @@ _reporter = _Reporter()
 atexit.register(_reporter.flush)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reporter.forked)
+if os.environ.get("TONY_STACK_SIGNAL"):
+    importlib.import_module("tony_stacks")
 
 
 def report(

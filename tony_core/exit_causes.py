@@ -54,6 +54,7 @@ class ExitCause(str, Enum):
     START_TIMEOUT = "start-timeout"
     NOT_TAKEN_OVER = "not-taken-over"
     NOT_CLEAN = "not-clean"
+    STALLED = "stalled"  # no step came any more (tony.task.stall-timeout)
 
     # the job, by the master
     TOKENS_EXPIRING = "tokens-expiring"  # its delegation tokens end for good
@@ -112,6 +113,7 @@ MEANINGS: Mapping[ExitCause, Meaning] = {
     ExitCause.START_TIMEOUT: Meaning(Fault.SYSTEM),
     ExitCause.NOT_TAKEN_OVER: Meaning(Fault.SYSTEM),
     ExitCause.NOT_CLEAN: Meaning(Fault.SYSTEM),
+    ExitCause.STALLED: Meaning(Fault.USER),
     ExitCause.TOKENS_EXPIRING: Meaning(Fault.USER),
     ExitCause.RELEASED: Meaning(Fault.SYSTEM, "its container was released"),
     ExitCause.MEMORY: Meaning(Fault.USER, "it went over its memory limit"),

@@ -29,27 +29,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Tuple, Type
 
-from tony_core.exit_causes import ExitCause
-from tony_core.protocol.messages import (
-    Acknowledge,
-    Ended,
-    Heartbeat,
-    Message,
-    Noted,
-    Ping,
-    Preemption,
-    Prepare,
-    Ready,
-    Register,
-    Reported,
-    Running,
-    Shutdown,
-    Start,
-    Stop,
-    Stopped,
-    Tokens,
-    Welcome,
-)
+from tony_core.exit_causes import ExitCause, parse_cause
+from tony_core.protocol import messages
 from tony_executor import commands, events, exit_codes
 from tony_executor.commands import Command
 from tony_executor.events import Event
@@ -76,7 +57,7 @@ class ExecutorMachine:
     ) -> None:
         self.identity = identity
         self.task = ExecutorTask(identity.host)
-        self.ended: Optional[Ended] = None  # not acknowledged yet
+        self.ended: Optional[messages.Ended] = None  # not acknowledged yet
         self.exited = False
         self._now = 0.0
         self._out: List[Command] = []
@@ -90,7 +71,7 @@ class ExecutorMachine:
         self._ending: Optional[Ending] = None
         self._sweep_until: Optional[float] = None  # when the grace of the running sweep ends
         self._stops: List[int] = []  # sessions whose Stop waits for the sweep
-        self._next: Optional[Prepare] = None  # waits for the sweep
+        self._next: Optional[messages.Prepare] = None  # waits for the sweep
         self._survivors = False  # of the last sweep
         self._exit: Optional[commands.Exit] = None  # waits for the sweep
         self._handlers: Dict[Type[Any], Callable[[Any], None]] = {
@@ -111,14 +92,15 @@ class ExecutorMachine:
             events.Tick: self._on_tick,
         }
         self._messages: Dict[Type[Any], Callable[[Any], None]] = {
-            Prepare: self._prepare,
-            Start: self._start,
-            Acknowledge: self._acknowledge,
-            Stop: self._stop,
-            Shutdown: self._shut_down,
-            Tokens: self._tokens.take,
-            Preemption: self._warn,
-            Ping: lambda message: None,
+            messages.Prepare: self._prepare,
+            messages.Start: self._start,
+            messages.Acknowledge: self._acknowledge,
+            messages.Stop: self._stop,
+            messages.Shutdown: self._shut_down,
+            messages.Tokens: self._tokens.take,
+            messages.Preemption: self._warn,
+            messages.EndProgram: self._end_program,
+            messages.Ping: lambda message: None,
         }
 
     # ------------------------------------------------------------------ the one mutator
@@ -173,7 +155,7 @@ class ExecutorMachine:
 
     def _on_message(self, event: events.MessageReceived) -> None:
         message = event.message
-        if isinstance(message, Welcome):
+        if isinstance(message, messages.Welcome):
             self._welcome(event.link, message)
         elif event.link == self.master.link:
             handler = self._messages.get(type(message))
@@ -182,10 +164,10 @@ class ExecutorMachine:
             else:
                 name = type(message).__name__
                 self._close_link(event.link, f"a master does not send {name}")
-        elif isinstance(message, Shutdown) and event.link in self.master.registered:
+        elif isinstance(message, messages.Shutdown) and event.link in self.master.registered:
             self._refused(event.link, message)
 
-    def _refused(self, link: int, message: Shutdown) -> None:
+    def _refused(self, link: int, message: messages.Shutdown) -> None:
         """Shutdown instead of Welcome: this job does not know our container (any more)."""
         if self.master.link is not None:
             self._close_link(link, "Shutdown from an older master")
@@ -195,7 +177,7 @@ class ExecutorMachine:
             exit_codes.EXIT_SHUT_DOWN, message.reason or "refused by the master", message.grace_s
         )
 
-    def _welcome(self, link: int, welcome: Welcome) -> None:
+    def _welcome(self, link: int, welcome: messages.Welcome) -> None:
         is_first = self.master.welcome is None
         registered = self.master.accept(link, welcome, self._now)
         if registered is None:
@@ -204,7 +186,7 @@ class ExecutorMachine:
             self._prepare_since = self._now
         self._catch_up(registered)
 
-    def _catch_up(self, registered: Register) -> None:
+    def _catch_up(self, registered: messages.Register) -> None:
         """Send what has changed since Register, and what a new master cannot know."""
         if self.ended is not None:
             self._resend_at = self._now + RESEND_S
@@ -212,12 +194,12 @@ class ExecutorMachine:
                 self.master.send(self.ended)
         elif self.task.phase is TaskPhase.READY and registered.phase != "ready":
             self._send_ready()
-        for message in self._telemetry.take():
+        for message in [*self.task.stall_changes(registered), *self._telemetry.take()]:
             self.master.send(message)
 
     # ------------------------------------------------------------------ a session begins
 
-    def _prepare(self, message: Prepare) -> None:
+    def _prepare(self, message: messages.Prepare) -> None:
         number, mine = (message.session, message.restart), (self.task.session, self.task.restart)
         if number < mine or self.is_exiting:
             return
@@ -241,7 +223,7 @@ class ExecutorMachine:
             self._move(TaskPhase.ENDED)
         self._begin_session(message)
 
-    def _begin_session(self, message: Prepare) -> None:
+    def _begin_session(self, message: messages.Prepare) -> None:
         self._next = None
         self.ended = None  # the master that prepares us again knows the end
         self._resend_at = None
@@ -263,7 +245,7 @@ class ExecutorMachine:
         if event.session == self.task.session and self.task.phase is TaskPhase.PREPARING:
             self._end(1, 0, Ending(event.cause, event.message))
 
-    def _start(self, message: Start) -> None:
+    def _start(self, message: messages.Start) -> None:
         is_ours = (message.session, message.restart) == (self.task.session, self.task.restart)
         if not is_ours or self.task.phase is not TaskPhase.READY:
             if is_ours and self.task.phase in HAS_PROGRAM:
@@ -287,7 +269,7 @@ class ExecutorMachine:
         self._move(TaskPhase.RUNNING)
         task = self.task
         offsets, gpus = dict(task.offsets), list(task.gpus)
-        self.master.send(Running(task.session, event.pid, offsets, task.restart, gpus))
+        self.master.send(messages.Running(task.session, event.pid, offsets, task.restart, gpus))
 
     def _on_program_not_started(self, event: events.ProgramNotStarted) -> None:
         if event.session != self.task.session or self.task.phase is not TaskPhase.STARTING:
@@ -296,7 +278,7 @@ class ExecutorMachine:
         self._end(event.exit_code, 0, ending)
         self._end_processes(LEFTOVER_GRACE_S)
 
-    def _warn(self, message: Preemption) -> None:
+    def _warn(self, message: messages.Preemption) -> None:
         if self.task.take_warning(message, self._now):
             self._do(commands.WarnProgram(message))
 
@@ -327,23 +309,18 @@ class ExecutorMachine:
         self.master.send(ended)
 
     def _on_ports_taken(self, event: events.PortsTaken) -> None:
-        if (
-            event.session == self.task.session
-            and self.task.phase is TaskPhase.RUNNING
-            and not self._ending
-        ):
+        if event.session == self.task.session:
             names = ", ".join(event.names)
             message = f"another process listens at the task's port ({names})"
-            self._ending = Ending(ExitCause.ADDRESS_IN_USE, message)
-            self._end_processes(LEFTOVER_GRACE_S)
+            self._fail_program(Ending(ExitCause.ADDRESS_IN_USE, message), LEFTOVER_GRACE_S)
 
-    def _acknowledge(self, message: Acknowledge) -> None:
+    def _acknowledge(self, message: messages.Acknowledge) -> None:
         number = (message.session, message.restart)
         if self.ended is not None and number == (self.task.session, self.task.restart):
             self.ended = None
             self._resend_at = None
 
-    def _stop(self, message: Stop) -> None:
+    def _stop(self, message: messages.Stop) -> None:
         if message.session < self.task.session and self.task.phase is not TaskPhase.ENDED:
             return  # of a session that a newer one has replaced
         self._next = None
@@ -352,7 +329,7 @@ class ExecutorMachine:
         self._stop_program(message.reason or "stopped by the master")
         self._end_processes(message.grace_s)
 
-    def _shut_down(self, message: Shutdown) -> None:
+    def _shut_down(self, message: messages.Shutdown) -> None:
         reason = message.reason or "shut down by the master"
         self._begin_exit(exit_codes.EXIT_SHUT_DOWN, reason, message.grace_s)
 
@@ -390,7 +367,7 @@ class ExecutorMachine:
         if self._exit is not None:
             stops = stops or [self.task.session]
         for session in stops:
-            self.master.send(Stopped(session, clean, list(event.survivors)))
+            self.master.send(messages.Stopped(session, clean, list(event.survivors)))
         if not clean:
             self._do(commands.WriteLog(f"these processes survived KILL: {event.survivors}"))
         if self._exit is not None:
@@ -402,14 +379,17 @@ class ExecutorMachine:
                 self._begin_session(following)
             else:
                 self._next = None
-                self.master.send(Stopped(self.task.session, False, list(event.survivors)))
+                self.master.send(messages.Stopped(self.task.session, False, list(event.survivors)))
 
     def _on_observed(self, event: events.Observed) -> None:
         message = event.message
-        if not isinstance(message, Reported) or message.session == self.task.session:
+        if isinstance(message, messages.Stalled):
+            if self.task.note_stalled(message):
+                self.master.send(message)
+        elif not isinstance(message, messages.Reported) or message.session == self.task.session:
             self._report(message)
 
-    def _report(self, message: Message) -> None:
+    def _report(self, message: messages.Message) -> None:
         self._telemetry.keep(message, self.master.link is not None)
         self.master.send(message)
 
@@ -442,7 +422,7 @@ class ExecutorMachine:
     def _heartbeat(self) -> None:
         assert self.master.welcome is not None
         self.master.heartbeat_at = self._now + self.master.welcome.heartbeat_s
-        self.master.send(Heartbeat(self.task.session))
+        self.master.send(messages.Heartbeat(self.task.session))
 
     def _resend_end(self) -> None:
         assert self.ended is not None, self.task.story()
@@ -468,16 +448,24 @@ class ExecutorMachine:
             self._end(1, 0, Ending(ExitCause.REGISTRY_TIMEOUT, message))
         else:
             message = f"the master assigned no task {limit} {setting}"
-            self.master.send(Noted("warning", message))
+            self.master.send(messages.Noted("warning", message))
             self._begin_exit(exit_codes.EXIT_NO_TASK, message, 0.0)
 
     def _ran_too_long(self) -> None:
-        self._ending = Ending(
-            ExitCause.EXECUTION_TIMEOUT,
-            f"it ran for longer than {self._execution_s:g} s"
-            " (tony.task.executor.execution-timeout-ms)",
-        )
-        self._end_processes(LEFTOVER_GRACE_S)
+        setting = "tony.task.executor.execution-timeout-ms"
+        message = f"it ran for longer than {self._execution_s:g} s ({setting})"
+        self._fail_program(Ending(ExitCause.EXECUTION_TIMEOUT, message), LEFTOVER_GRACE_S)
+
+    def _end_program(self, message: messages.EndProgram) -> None:
+        if (message.session, message.restart) == (self.task.session, self.task.restart):
+            ending = Ending(parse_cause(message.cause), message.message)
+            self._fail_program(ending, message.grace_s)
+
+    def _fail_program(self, ending: Ending, grace_s: float) -> None:
+        """End the running program for this cause, unless something ends it already."""
+        if self.task.phase in HAS_PROGRAM and self._ending is None:
+            self._ending = ending
+            self._end_processes(grace_s)
 
     # ------------------------------------------------------------------ shared by all
 
@@ -486,7 +474,9 @@ class ExecutorMachine:
 
     def _send_ready(self) -> None:
         self.master.send(
-            Ready(self.task.session, self.task.host, dict(self.task.ports), self.task.restart)
+            messages.Ready(
+                self.task.session, self.task.host, dict(self.task.ports), self.task.restart
+            )
         )
 
     def _close_link(self, link: int, reason: str) -> None:

@@ -7,20 +7,12 @@ here: an end is described, not judged.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, AbstractSet, Callable, Dict, List, Optional, Set
+from typing import TYPE_CHECKING, AbstractSet, Callable, Dict, List, NamedTuple, Optional, Set
 
 from tony_core.exit_causes import ExitCause, decode_status
 from tony_core.loopback import loopback_address
-from tony_core.protocol.messages import (
-    Measured,
-    Noted,
-    Preemption,
-    Prepare,
-    Serving,
-    Start,
-    Welcome,
-)
-from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.protocol.messages import Noted, Preemption, Prepare, Serving, Start, Welcome
+from tony_core.protocol.reactor import Reactor
 from tony_executor import processes
 from tony_executor.context import ContainerContext
 from tony_executor.events import (
@@ -42,7 +34,7 @@ from tony_executor.monitoring import tensorboard
 from tony_executor.monitoring.diagnosis import last_lines, relative_paths, size_of
 from tony_executor.monitoring.http_probe import HttpProbe, ProgramServerWatch
 from tony_executor.monitoring.nvidia_smi import GpuMetrics
-from tony_executor.monitoring.telemetry import ReportFile, ResourceUsage, Running
+from tony_executor.monitoring.observer import ProgramObserver, Surroundings
 from tony_executor.network.ports import NoPort, Ports, PortWatch, serves
 from tony_executor.preemption_notice import PreemptionNotice
 from tony_executor.sweep import Sweep
@@ -50,12 +42,17 @@ from tony_executor.sweep import Sweep
 if TYPE_CHECKING:
     from tony_executor.network.pmi_relay import PmiRelay
 
-REPORTS_EVERY_S = 0.5
-QUIET_REPORTS_EVERY_S = 1.5  # at most, while the program says nothing
-QUIET_EARLY_S = 1.0  # ...or sooner, with the next heartbeat: there is one in any second
-FIRST_SAMPLE_S = 1.0
 STDERR_LINES = 200  # of the program's stderr, for why it ended
 _SHELL = "/bin/bash"
+
+
+class Running(NamedTuple):
+    """The running program and what observes it."""
+
+    session: int
+    pid: int
+    stderr_since: int
+    observer: ProgramObserver
 
 
 class Program:
@@ -92,12 +89,14 @@ class Program:
         self._probe: Optional[HttpProbe] = None
         self._program_server: Optional[ProgramServerWatch] = None
         self._relay: Optional[PmiRelay] = None
-        self._timers: List[Timer] = []
         self._watch: Optional[PortWatch] = None
         self._interval_s = 5.0
         self._error_lines = 20
         self._gpu_metrics = GpuMetrics(reactor, context.environment)
         self._gpu_allocation = GpuAllocation(reactor, context.environment, context.host, self._warn)
+        self._around = Surroundings(
+            reactor, emit, self._spared, self._gpu_metrics, lambda: self._interval_s, log
+        )
         self._pending: Set[str] = set()  # parts that Ready still waits for
         self._hadoop = HadoopClasspath(reactor, context, self._warn, log)
         self._tensorboard = tensorboard.TensorBoardProcess(
@@ -121,12 +120,16 @@ class Program:
             return True
         if self._gpu_allocation.reaped(pid, exit_code) or self._hadoop.reaped(pid, exit_code):
             return True
+        if self._running is not None and self._running.observer.reaped(pid, exit_code):
+            return True
         return self._tensorboard.reaped(pid, exit_code) or self._gpu_metrics.reaped(pid, exit_code)
 
     def close(self) -> None:
         """End what is left, at the executor's own end."""
         self._stop_watching()
         self._notice.close()
+        if self._running is not None:
+            self._running.observer.close()
         self._tensorboard.stop()
         self._gpu_metrics.close()
         self._gpu_allocation.close()
@@ -272,7 +275,6 @@ class Program:
         self._ports.release(start.release_ports)
         given = [name for name in self._ports.numbers if name != tensorboard_port]
         self._ports.share(given)
-        now = self._reactor.now()
         try:
             spawned = spawn(argv, env, self._folder, stdout, stderr)
             check_executed(spawned)
@@ -280,19 +282,13 @@ class Program:
             cause, message = explain_failure(error, argv[0], env)
             self._not_started(start, 126, cause, message)
             return False
-        reports = ReportFile(env["TONY_REPORT_FILE"], start.session)
-        self._running = Running(
-            start.session, spawned.pid, offsets["stderr"], ResourceUsage(now), reports
-        )
+        observer = ProgramObserver(self._around, start.session, env["TONY_REPORT_FILE"])
+        observer.watch_stalls(start, {"stdout": stdout, "stderr": stderr}, env)
+        self._running = Running(start.session, spawned.pid, offsets["stderr"], observer)
         called = environment.reachable_ports(start, given)
         self._watch = PortWatch(self._reactor, self._ports, called, spawned.pid, self._ports_lost)
-        self._timers = [
-            self._reactor.call_later(FIRST_SAMPLE_S, self._sample_usage),
-            self._reactor.call_later(REPORTS_EVERY_S, self._read_reports),
-        ]
-        self._emit(
-            ProgramStarted(now, start.session, spawned.pid, offsets, self._gpu_allocation.gpus)
-        )
+        now, gpus = self._reactor.now(), self._gpu_allocation.gpus
+        self._emit(ProgramStarted(now, start.session, spawned.pid, offsets, gpus))
         return True
 
     def _close_relay(self) -> None:
@@ -377,31 +373,6 @@ class Program:
     def _note(self, level: str, text: str, once: str = "") -> None:
         self._emit(Observed(self._reactor.now(), Noted(level, text, once)))
 
-    # ------------------------------------------------------------------ while it runs
-
-    def _sample_usage(self) -> None:
-        running = self._running
-        if running is None:
-            return
-        now = self._reactor.now()
-        values = running.usage.sample(now, self._spared())
-        values.update(self._gpu_metrics.sample(now))
-        self._emit(Observed(now, Measured(running.session, values)))
-        early = self._interval_s / 4
-        self._timers[0] = self._reactor.call_with_slack(self._interval_s, early, self._sample_usage)
-
-    def _read_reports(self) -> None:
-        running = self._running
-        if running is None:
-            return
-        report = running.reports.read_new()
-        if report is not None:
-            self._emit(Observed(self._reactor.now(), report))
-        every, early = REPORTS_EVERY_S, 0.0
-        if report is None:
-            every, early = QUIET_REPORTS_EVERY_S, QUIET_EARLY_S
-        self._timers[1] = self._reactor.call_with_slack(every, early, self._read_reports)
-
     def warn(self, preemption: Preemption) -> None:
         """Give the program notice of a preemption."""
         if self._running is not None:
@@ -414,13 +385,10 @@ class Program:
 
     def _ended(self, running: Running, exit_code: int, number: int, rss_mb: float) -> None:
         self._stop_watching()
+        running.observer.close()
         self._running = None
         now = self._reactor.now()
-        # The file may hold more than is read at once.
-        report = running.reports.read_new()
-        while report is not None:
-            self._emit(Observed(now, report))
-            report = running.reports.read_new()
+        running.observer.read_rest()
         lines = last_lines(self._context.log("stderr"), running.stderr_since, STDERR_LINES)
         lines = relative_paths(self._folder, lines)
         first = max(0, len(lines) - self._error_lines)
@@ -433,15 +401,17 @@ class Program:
                 lines[first:],
                 self._ports.list_taken() if exit_code else [],
                 min(map(working_folder.free_mb, (self._folder, self._context.log_dir))),
-                running.usage.total(now, rss_mb, self._spared()),
+                running.observer.total(now, rss_mb),
                 lines[:first],
-                running.reports.has_noticed or self._notice.was_signalled,
+                running.observer.has_noticed or self._notice.was_signalled,
             )
         )
 
     def end_processes(self, grace_s: float, everything: bool) -> None:
         """Sweep; ProcessesEnded follows."""
         self._stop_folder()
+        if self._running is not None:
+            self._running.observer.end_stall_watch()
         self._gpu_allocation.cancel()
         waited = self._hadoop.is_waited_for
         self._hadoop.cancel()
@@ -478,6 +448,8 @@ class Program:
 
     def _spared(self) -> Set[int]:
         spared = set(self._helpers()) | self._gpu_metrics.pids
+        if self._running is not None:
+            spared |= self._running.observer.pids
         return spared if self._everything else spared | self._tensorboard.pids
 
     def _stop_watching(self) -> None:
@@ -487,8 +459,6 @@ class Program:
             self._program_server = None
         if self._watch is not None:
             self._watch.cancel()
-        for timer in self._timers:
-            timer.cancel()
         if self._probe is not None:
             self._probe.cancel()
             self._probe = None

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Dict, List, NamedTuple, Optional, Set
 
 from tony_core.exit_causes import ExitCause
-from tony_core.protocol.messages import Ended, Preemption, Prepare, Register
+from tony_core.protocol.messages import Ended, Preemption, Prepare, Register, Stalled
 from tony_executor.events import ProgramEnded
 from tony_executor.monitoring.diagnosis import diagnose_end
 
@@ -101,6 +101,7 @@ class ExecutorTask:
         self.started_at: Optional[float] = None
         self.last: Optional[Ended] = None  # this session's end, for the next master
         self.warning: Optional[PendingLoss] = None  # of the running program
+        self.stalled: Optional[Stalled] = None  # while its program stands still
         self._history: List[str] = []
 
     def begin(self, message: Prepare, at: float) -> None:
@@ -122,6 +123,23 @@ class ExecutorTask:
         self.phase = phase
         if phase not in HAS_PROGRAM:
             self.warning = None
+        if phase is not TaskPhase.RUNNING:
+            self.stalled = None
+
+    def note_stalled(self, message: Stalled) -> bool:
+        """Keep that the program stands still, or moves again; returns whether it is this one."""
+        is_ours = (message.session, message.restart) == (self.session, self.restart)
+        if not is_ours or self.phase is not TaskPhase.RUNNING:
+            return False
+        self.stalled = message if message.kind else None
+        return True
+
+    def stall_changes(self, registered: Register) -> List[Stalled]:
+        """What has changed of its stall since it was registered so."""
+        now = self.stalled
+        if (dict(now._asdict()) if now is not None else None) == registered.stalled:
+            return []
+        return [now or Stalled(self.session, self.restart)]
 
     def story(self) -> str:
         """The phase and the transitions that led to it, in one line."""
@@ -202,4 +220,5 @@ class ExecutorTask:
             ran_s=self.last.duration_s if self.last is not None else round(self.ran_s(now), 3),
             restart=self.restart,
             listen_host=who.listen_host,
+            stalled=dict(self.stalled._asdict()) if self.stalled is not None else None,
         )

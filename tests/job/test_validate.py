@@ -326,3 +326,25 @@ def test_an_error_prints_one_line_each() -> None:
 
 def test_a_good_job_has_no_warnings() -> None:
     assert load(WORKER).warnings == ()
+
+
+def test_a_stall_timeout_that_no_program_could_keep_is_refused() -> None:
+    text = why({**WORKER, "tony.task.stall-timeout": "500ms"})
+    assert text == (
+        "--conf: tony.task.stall-timeout: 0.5s is too short; expected 1s or more, or off"
+    )
+    assert "is too short" in why({**WORKER, "tony.worker.stall-timeout": "100ms"})
+    assert "did you mean" in why({**WORKER, "tony.task.stall-action": "restrat"})
+
+
+def test_a_roles_own_stall_timeout_wins() -> None:
+    keys = {**WORKER, "tony.ps.instances": "1", "tony.task.stall-timeout": "15m"}
+    made = job({**keys, "tony.ps.stall-timeout": "60"})
+    assert {role.name: made.stall_timeout(role) for role in made.roles} == {
+        "worker": 900.0,
+        "ps": 60.0,
+    }
+    for word in ("off", "0"):
+        made = job({**keys, "tony.worker.stall-timeout": word})
+        assert [made.stall_timeout(role) for role in made.roles] == [None, None]
+    assert job(WORKER).stall_timeout(job(WORKER).roles[0]) is None

@@ -40,6 +40,7 @@ STRATEGIES: Dict[Any, Any] = {
     Dict[str, float]: st.dictionaries(_TEXT, _FLOAT, max_size=3),
     Dict[str, Any]: st.dictionaries(_TEXT, _ANY, max_size=3),
     Optional[Dict[str, Any]]: st.none() | st.dictionaries(_TEXT, _ANY, max_size=3),
+    Optional[bool]: st.none() | st.booleans(),
     Optional[float]: st.none() | _FLOAT,
     Optional[int]: st.none() | _INT,
     Optional[List[int]]: st.none() | st.lists(_INT, max_size=3),

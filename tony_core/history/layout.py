@@ -58,6 +58,8 @@ class StoryKind(str, Enum):
     NOTE = "note"  # of an executor, for a person
     SERVING = "serving"
     ENVIRONMENT = "environment"
+    STALLED = "stalled"
+    STALL_OVER = "stall-over"
 
     # containers and nodes
     WAITING = "waiting"

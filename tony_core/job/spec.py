@@ -16,6 +16,11 @@ from typing import Any, NamedTuple, Optional, Tuple
 # The command of a role that runs TensorBoard as the executor sees fit.
 TENSORBOARD_COMMAND = "tony:tensorboard"
 
+# A longer time is no limit.
+LONGEST_STALL_S = 365 * 86400.0
+# Tracked roles whose programs wait, by their nature, for other programs.
+_WAITING_ROLES = ("evaluator", "notebook", "tensorboard")
+
 # In an FCFS job of more tasks, tasks do not get the addresses of those that were ready before.
 MOST_FCFS_ADDRESSES = 1000
 
@@ -47,6 +52,14 @@ class RestartScope(str, Enum):
 
     SESSION = "session"  # the whole session
     TASK = "task"  # only this task, as long as its own budget lasts
+
+
+class StallAction(str, Enum):
+    """What follows when programs stand still."""
+
+    WARN = "warn"  # the story names them
+    RESTART = "restart"  # the programs start anew, from their checkpoint
+    FAIL = "fail"  # the job ends
 
 
 class TokenRefresh(str, Enum):
@@ -102,6 +115,7 @@ class Role(NamedTuple):
     max_restarts: int = 3  # of one task, while the others go on
     min_instances: Optional[int] = None  # of an elastic role; None: all of them
     generated: bool = False  # made by us (the tensorboard sidecar), not named in the job file
+    stall_s: Optional[float] = None  # instead of Timeouts.stall_s; None: that one
 
     @property
     def least(self) -> int:
@@ -164,6 +178,8 @@ class Timeouts(NamedTuple):
     elastic_interval_s: float = 30.0  # from a round's beginning to the next that grows
     client_lease_s: Optional[float] = None
     client_first_lease_s: Optional[float] = None  # until a client contacts it; None: the lease
+    stall_s: Optional[float] = None  # the executor's: how long a program may stand still
+    stall_action: StallAction = StallAction.WARN
 
 
 class Program(NamedTuple):
@@ -328,6 +344,14 @@ class Job(NamedTuple):
                 return (name, 0)
         tracked = [role for role in self.roles if role.tracking is Tracking.TRACKED]
         return (tracked[0].name, 0) if len(tracked) == 1 else None
+
+    def stall_timeout(self, role: Role) -> Optional[float]:
+        """How long a program of this role may stand still; None: it is not watched."""
+        limit = role.stall_s
+        if limit is None:
+            trains = role.tracking is Tracking.TRACKED and role.name not in _WAITING_ROLES
+            limit = self.timeouts.stall_s if trains else None
+        return limit if limit is not None and limit <= LONGEST_STALL_S else None
 
     @property
     def tracked_tasks(self) -> int:

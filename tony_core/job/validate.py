@@ -52,6 +52,7 @@ def validate(
     problems += _roles(job)
     problems += check_elastic(job)
     problems += check_restart_scope(job)
+    problems += check_stall_timeouts(job)
     problems += _cycle(job)
     problems += _amounts(job)
     problems += _small_memory(job, settings)
@@ -320,6 +321,21 @@ def check_restart_scope(job: Job) -> List[Problem]:
         if why is not None:
             problems.append(problem_at(job, f"tony.{role.name}.restart-scope", why))
     return problems
+
+
+LEAST_STALL_S = 1.0
+
+
+def check_stall_timeouts(job: Job) -> List[Problem]:
+    """Problems of the times after which programs count as stalled."""
+    limits = [(f"tony.{role.name}.stall-timeout", role.stall_s) for role in job.roles]
+    limits.append(("tony.task.stall-timeout", job.timeouts.stall_s))
+    short = f"is too short; expected {LEAST_STALL_S:g}s or more, or off"
+    return [
+        problem_at(job, key, f"{limit:g}s {short}")
+        for key, limit in limits
+        if limit is not None and limit < LEAST_STALL_S
+    ]
 
 
 def _why_no_task_restart(role: Role) -> Optional[str]:

@@ -48,7 +48,7 @@ from tony_core.master.state.journal_gate import JournalGate
 from tony_core.master.state.previous_attempt import read_previous_attempt
 from tony_core.master.token_watch import TokenWatch
 from tony_core.master.web.status_site import StatusSite
-from tony_core.protocol.messages import Ended, Running, Shutdown, Stop
+from tony_core.protocol.messages import Ended, EndProgram, Running, Shutdown, Stop
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers.container_pool import (
     Container,
@@ -165,6 +165,7 @@ class Master:
             c.AcknowledgeEnd: lambda x: self._executors.acknowledge(
                 x.container_id, x.session, x.restart
             ),
+            c.EndProgram: lambda x: self._executors.send(x.container_id, EndProgram(*x[1:])),
             c.EndSession: self._end_session,
             c.WriteJournal: self._write_journal,
             c.AddStoryLine: self._add_line,

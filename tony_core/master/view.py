@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Job, Mode
 from tony_core.master.session.records import ContainerRun, TaskRecord, TaskState
+from tony_core.master.session.stalls import describe_trouble
 from tony_core.schedulers.port import AppState
 from tony_core.view import PAGE, JobView, RunView, TaskView
 
@@ -76,7 +77,7 @@ def view_head(state: State, info: JobInfo, clean: Clean) -> JobView:
         started=_round(info.started),
         finished=_round(info.finished),
         waiting=clean(state.waiting),
-        trouble=clean(info.trouble),
+        trouble=clean(". ".join(filter(None, (info.trouble, describe_trouble(state))))),
         diagnostics=clean(state.diagnostics),
         description=describe(job),
         root_cause=clean(dict(state.root_cause)),

@@ -16,8 +16,9 @@ A task's messages, in their order::
     Ready(session, ports)         ->                                 # the barrier (*)
                                   <-     Start(session, command, env, shared)
     Running(session, pid)         ->
-    Heartbeat / Measured / Reported / Serving ->
+    Heartbeat / Measured / Reported / Serving / Stalled ->
                                   <-     Preemption(session, seconds)  # perhaps
+                                  <-     EndProgram(session, cause)  # a stall that is to end it
     Ended(session, ...)           ->
                                   <-     Acknowledge(session)
                                   <-     Stop(session, grace)        # a new session comes
@@ -84,6 +85,7 @@ class Register(NamedTuple):
     ran_s: float = 0.0  # how long the program has run: a next master cannot know
     restart: int = 0  # as in Prepare
     listen_host: str = ""  # where it listens, if not at ``host``
+    stalled: Optional[Dict[str, Any]] = None  # the Stalled that holds now
 
 
 class Ready(NamedTuple):
@@ -168,6 +170,24 @@ class Noted(NamedTuple):
     once: str = ""  # a subject: of all lines with the same one, the first is enough
 
 
+class Stalled(NamedTuple):
+    """The program stands still, or (``kind`` is empty) it moves again.
+
+    Sent when it is seen, once more with what the stacks of its processes show (``looked``), and in
+    Register while it holds.
+    """
+
+    session: int
+    restart: int = 0
+    kind: str = ""  # steps: they stopped; quiet: logs and processors did; suspended: by a signal
+    still_s: float = 0.0  # for so long
+    step: Optional[int] = None  # the last one
+    cpu_percent: float = 0.0  # of one core, since it stands still
+    looked: bool = False  # whether its stacks were looked at
+    frame: str = ""  # where its main thread stands; empty: not known
+    in_collective: Optional[bool] = None  # whether that is in a collective operation
+
+
 # ------------------------------------------------------------------ master -> executor
 
 
@@ -213,6 +233,7 @@ class Start(NamedTuple):
     tensorboard: Optional[Dict[str, Any]] = None  # {log_dir, pythons: [...], port: name}
     files: Dict[str, str] = {}  # small files for the working folder's side: name -> text
     restart: int = 0
+    stall_timeout_s: Optional[float] = None  # None: not watched
 
 
 class Acknowledge(NamedTuple):
@@ -265,17 +286,32 @@ class Preemption(NamedTuple):
     signal_all: bool = False  # to all processes of the program
 
 
+class EndProgram(NamedTuple):
+    """End the program as one that failed, for this cause; Ended follows. The executor stays."""
+
+    session: int
+    restart: int
+    grace_s: float
+    cause: str
+    message: str = ""
+
+
 class Ping(NamedTuple):
     """Shows that an idle connection is alive."""
 
 
 TO_MASTER = (
-    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
+    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted,
+    Stalled,
 )  # fmt: skip
-TO_EXECUTOR = (Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, Preemption)
+TO_EXECUTOR = (
+    Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, Preemption, EndProgram,
+)  # fmt: skip
 
 ToMaster = Union[
-    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted
+    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted, Stalled
 ]
-ToExecutor = Union[Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, Preemption]
+ToExecutor = Union[
+    Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, Preemption, EndProgram
+]
 Message = Union[ToMaster, ToExecutor]

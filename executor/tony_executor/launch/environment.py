@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from tony_core.protocol.messages import WORKING_FOLDER, Start, shared_reference
+
+#: At this one Python writes its stacks, once faulthandler has it (monitoring/stacks.py).
+STACK_SIGNAL = int(signal.SIGRTMIN) + 10
 
 _BASE = {
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "HOSTNAME",
@@ -78,6 +82,8 @@ def build_environment(
     env.pop("OLDPWD", None)
     env["TONY_REPORT_FILE"] = report_file
     env["TONY_PREEMPTION_FILE"] = notice_base
+    if start.stall_timeout_s is not None:
+        env["TONY_STACK_SIGNAL"] = str(STACK_SIGNAL)
     if cache_dir is not None:
         env["TONY_CACHE_DIR"] = cache_dir
     if files_dir is not None:

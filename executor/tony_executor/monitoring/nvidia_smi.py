@@ -129,6 +129,11 @@ class GpuMetrics:
         pid = self._run.pid if self._run is not None else None
         return {pid} if pid is not None else set()
 
+    @property
+    def values(self) -> Mapping[str, float]:
+        """The newest values; empty where none are asked for."""
+        return self._values
+
     def restrict_to(self, visible: str) -> None:
         """Ask only for these GPUs, of those that the node shows."""
         self._environment["CUDA_VISIBLE_DEVICES"] = visible

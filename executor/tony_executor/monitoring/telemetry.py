@@ -13,7 +13,7 @@ import fcntl
 import json
 import math
 import os
-from typing import AbstractSet, Any, Dict, NamedTuple, Optional
+from typing import AbstractSet, Any, Dict, Optional
 
 from tony_core.protocol.messages import Reported
 from tony_executor import processes
@@ -176,16 +176,6 @@ class ResourceUsage:
 
     def _cpu_s(self, living: float) -> float:
         return living + _reaped_cpu_s() - self._reaped_before
-
-
-class Running(NamedTuple):
-    """The running program and what observes it."""
-
-    session: int
-    pid: int
-    stderr_since: int
-    usage: ResourceUsage
-    reports: ReportFile
 
 
 def _reaped_cpu_s() -> float:

@@ -14,7 +14,14 @@ from tests.master.shell import SECRET, Shell, a_job, until
 from tests.protocol.ends import executor_end
 from tests.protocol.test_codec import STRATEGIES
 from tony_core.job.spec import MasterSpec, Resources, Role
-from tony_core.master.executors.message_limits import NAMES, NOTES, TURNS, MessageLimits
+from tony_core.master.executors.message_limits import (
+    NAME,
+    NAMES,
+    NOTES,
+    STALLS,
+    TURNS,
+    MessageLimits,
+)
 from tony_core.protocol import messages
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import (
@@ -25,9 +32,11 @@ from tony_core.protocol.messages import (
     Register,
     Reported,
     Serving,
+    Stalled,
 )
 from tony_core.protocol.messages import Running as Runs
 
+STALL_KINDS = st.sampled_from(["", "steps", "quiet", "suspended", "asleep"])
 NEAR = st.integers(-1, 3)
 RESULTS = ["", "{", "NaN", "[1e999]", '"\\ud800"', "[" * 30_000 + "]" * 30_000, '{"a":1}']
 
@@ -48,6 +57,11 @@ def fields(kind: Any) -> Dict[str, Any]:
         made["ended"] = st.none() | st.fixed_dictionaries(
             {"session": NEAR, "exit_code": st.integers(-2, 300)}
         )
+        made["stalled"] = st.none() | st.builds(
+            lambda session, kind: {"session": session, "kind": kind}, NEAR, STALL_KINDS
+        )
+    if kind is Stalled:
+        made["kind"] = STALL_KINDS
     if kind is Ended:
         made["cause"] = st.sampled_from(["exited", "stopped", "gpus", "disk-full", "?"])
         made["exit_code"] = st.one_of(st.integers(-1, 3), made["exit_code"])
@@ -185,6 +199,10 @@ def test_calling_and_hanging_up_again_and_again_fills_no_log(tmp_path: Path) -> 
         Ended(0, 256),
         Ended(0, 0, signal=-1),
         Serving("tensorboard", -1),
+        Stalled(0, kind="asleep"),
+        Register("c", "h", 1, 1, "0", stalled={"kind": "steps"}),
+        Register("c", "h", 1, 1, "0", stalled={"session": 0, "kind": "asleep"}),
+        Register("c", "h", 1, 1, "0", stalled={"session": 0, "frame": 7}),
     ],
 )
 def test_what_no_executor_of_ours_sends(word: Any) -> None:
@@ -201,4 +219,16 @@ def test_what_is_too_long_is_cut() -> None:
     assert len(ended.message) < 10_000
     assert sum(map(len, ended.stderr_tail)) < 300_000
     assert MessageLimits().admit(Reported(0, 1e308, {})).progress == 1.0
+    stalled = Stalled(0, 0, "steps", -1.0, cpu_percent=-1.0, frame="f" * 10**6)
+    found = MessageLimits().admit(stalled)
+    assert (found.still_s, found.cpu_percent, len(found.frame)) == (0.0, 0.0, NAME)
+    first = Register("c", "h", 1, 1, "0", stalled=dict(stalled._asdict()))
+    assert MessageLimits().admit_first(first).stalled == dict(found._asdict())
     assert MessageLimits().admit(Ended(0, 0, duration_s=-5.0)).duration_s == 0.0
+
+
+def test_a_flood_of_stalls_ends_and_what_moves_is_still_taken() -> None:
+    limits = MessageLimits()
+    found = [limits.admit(Stalled(0, kind="steps")) for _ in range(2 * STALLS)]
+    assert sum(each is not None for each in found) == STALLS
+    assert limits.admit(Stalled(0)) == Stalled(0)

@@ -294,6 +294,20 @@ class World(Rules):
         assert not command.withdrawn or known in self.warned, f"{command}: never warned"
         self.warned[known] = command
 
+    def do_EndProgram(self, command: c.EndProgram) -> None:
+        """The program will be ended, as one that failed."""
+        executor = self.executors[command.container_id]
+
+        def ended() -> None:
+            mine = (executor.session, executor.restart)
+            if executor.gone or executor.phase != "running":
+                return
+            if mine == (command.session, command.restart):
+                executor.phase = "ended"
+                self.report_end(executor, 143, cause=command.cause, message=command.message)
+
+        self.later(f"end program {command.container_id}", ended)
+
     def do_AcknowledgeEnd(self, command: c.AcknowledgeEnd) -> None:
         """The executor reports that end no more."""
         end = (command.container_id, command.session, command.restart)

@@ -44,6 +44,10 @@ _ROLES = [
         fills="Role.restart_scope", convert=RestartScope,
         doc="What is restarted when a task of this role fails: the session, or only the task"
             " while the others' programs go on. What cannot take a task back is refused."),
+    Key("tony.<role>.stall-timeout", Kind.DURATION, unit="s", fills="Role.stall_s",
+        off=Off.FOREVER,
+        doc="tony.task.stall-timeout of this role alone, for any role; off: its tasks are not"
+            " watched."),
 ]  # fmt: skip
 
 _CONTAINERS = [

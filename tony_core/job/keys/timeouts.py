@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tony_core.job.keys.key import Key, Kind, Off
+from tony_core.job.spec import StallAction
 
 KEYS = [
     Key("tony.application.timeout", Kind.DURATION, default="off", unit="ms",
@@ -38,4 +39,14 @@ KEYS = [
     Key("tony.task.kill-grace", Kind.DURATION, default="10s", unit="s",
         fills="Timeouts.kill_grace_s", off=Off.ZERO,
         doc="How long a task has between TERM and KILL when the job is killed."),
+    Key("tony.task.stall-timeout", Kind.DURATION, default="off", unit="s",
+        fills="Timeouts.stall_s",
+        doc="How long a program that reports steps (tony.report) may report none, and one that"
+            " reports none may neither write logs nor compute, until it counts as stalled. It"
+            " must be longer than the longest step, evaluation and checkpoint. For tracked roles"
+            " but evaluator, notebook and tensorboard."),
+    Key("tony.task.stall-action", Kind.CHOICE, default="warn",
+        choices=("warn", "restart", "fail"), fills="Timeouts.stall_action", convert=StallAction,
+        doc="What follows from a stall: a line in the job's story, a restart from the checkpoint"
+            " (tony.am.retry-count pays for it), or the end of the job as failed."),
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Type
 
-from tony_core.protocol.codec import ProtocolError
+from tony_core.protocol.codec import ProtocolError, decode_record
 from tony_core.protocol.messages import (
     Ended,
     Measured,
@@ -23,6 +23,7 @@ from tony_core.protocol.messages import (
     Reported,
     Running,
     Serving,
+    Stalled,
     Stopped,
 )
 
@@ -38,6 +39,8 @@ TAIL = 256 * 1024
 RESULT = 64 * 1024
 GPUS = 1024
 PORTS = 64
+STALLS = 5000  # messages about them
+STALL_KINDS = ("", "steps", "quiet", "suspended")
 PHASES = ("idle", "ready", "running", "ended")
 _LARGEST = 2**32 - 1  # of a process id, or of what is counted
 
@@ -48,7 +51,7 @@ class MessageLimits:
     def __init__(self) -> None:
         self._names: Set[str] = set()
         self._sessions: Set[int] = set()
-        self._notes = self._turns = self._lines = 0
+        self._notes = self._turns = self._lines = self._stalls = 0
 
     def admits_line(self) -> bool:
         """Whether one more line about this executor may stand in the log."""
@@ -71,9 +74,13 @@ class MessageLimits:
         _check_host("Register.listen_host", m.listen_host)
         _check_ports("Register.ports", m.ports)
         _check_range("Register.listen_port", m.listen_port, 0, 65535)
-        ran_s = max(0.0, float(m.ran_s))
+        stalled = None if m.stalled is None else decode_record(Stalled, m.stalled)
         return m._replace(
-            task=_text(m.task, NAME), offsets=_offsets(m.offsets), ran_s=ran_s, gpus=_gpus(m.gpus)
+            task=_text(m.task, NAME),
+            offsets=_offsets(m.offsets),
+            ran_s=max(0.0, float(m.ran_s)),
+            gpus=_gpus(m.gpus),
+            stalled=None if stalled is None else dict(self._check_stalled(stalled)._asdict()),
         )
 
     def _ready(self, m: Ready) -> Ready:
@@ -121,6 +128,21 @@ class MessageLimits:
         self._turns += 1
         return m._replace(message=_text(m.message, TEXT)) if self._turns <= TURNS else None
 
+    def _stalled(self, m: Stalled) -> Optional[Stalled]:
+        self._stalls += 1
+        if self._stalls > STALLS and m.kind:
+            return None
+        return self._check_stalled(m)
+
+    def _check_stalled(self, m: Stalled) -> Stalled:
+        if m.kind not in STALL_KINDS:
+            raise ProtocolError(_rejection("Stalled.kind", m.kind, "steps, quiet or suspended"))
+        return m._replace(
+            still_s=max(0.0, float(m.still_s)),
+            cpu_percent=max(0.0, float(m.cpu_percent)),
+            frame=_text(m.frame, NAME),
+        )
+
     def _noted(self, m: Noted) -> Optional[Noted]:
         self._notes += 1
         if self._notes > NOTES:
@@ -148,6 +170,7 @@ _CHECKS: Mapping[Type[Any], Callable[[MessageLimits, Any], Optional[Message]]] =
     Reported: MessageLimits._reported,
     Serving: MessageLimits._serving,
     Noted: MessageLimits._noted,
+    Stalled: MessageLimits._stalled,
 }
 
 

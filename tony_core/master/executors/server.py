@@ -41,6 +41,7 @@ from tony_core.protocol.messages import (
     Running,
     Serving,
     Shutdown,
+    Stalled,
     Stopped,
     Tokens,
     Welcome,
@@ -121,6 +122,7 @@ class ExecutorServer:
             Measured: lambda cid, m: self._to.measured(cid, m.session, m.values),
             Reported: self._report,
             Serving: lambda cid, m: self._to.serving(cid, m, self._hosts.get(cid, "")),
+            Stalled: self._report,
             Noted: lambda cid, m: self._to.noted(cid, m),
         }
 

@@ -222,6 +222,7 @@ class TaskCommands:
             execution_timeout_s=self._job.timeouts.execution_s,
             tensorboard=tensorboard(self._job, role, peer.index),
             restart=restart,
+            stall_timeout_s=self._job.stall_timeout(role),
         )
 
 

@@ -111,6 +111,17 @@ class StopTask(NamedTuple):
     reason: str
 
 
+class EndProgram(NamedTuple):
+    """End the running program of a task as one that failed; its end is reported."""
+
+    container_id: str
+    session: int
+    restart: int
+    grace_s: float
+    cause: str
+    message: str
+
+
 class AcknowledgeEnd(NamedTuple):
     """Acknowledge to an executor that the journal holds its program's end."""
 
@@ -163,4 +174,5 @@ Command = Union[
     RunPreprocess, RequestContainers, ReleaseContainer, LaunchExecutor, StopContainer, PrepareTask,
     StartTasks, StopTask, AcknowledgeEnd, EndSession, WriteJournal, AddStoryLine, Finish,
     WarnProgram,
+    EndProgram,
 ]  # fmt: skip

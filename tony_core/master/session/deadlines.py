@@ -2,8 +2,9 @@
 
 Where a setting owns the length, the deadline names it. The other lengths are the constants below,
 with these exceptions: the scheduler gives that of SETTLE (``PoolInfo.settle_s``), from which
-``elastic.elastic_pause()`` derives those of ELASTIC_BARRIER and GROWTH; and
-``budgets.restart_delay()`` gives those of BACKOFF and TASK_RESTART, which grow with each restart.
+``elastic.elastic_pause()`` derives those of ELASTIC_BARRIER and GROWTH;
+``budgets.restart_delay()`` gives those of BACKOFF and TASK_RESTART, which grow with each restart;
+and STALL has ``stalls.EVIDENCE_S``, STALL_REPEAT the time of a stall in addition.
 
 Of several that expire at one moment the one whose value comes first in the alphabet is handled
 first.
@@ -88,6 +89,9 @@ class Deadline(str, Enum):
     BACKOFF = "backoff", "the next session's time"
     STOP = "stop", "container {name} on {node} to end ({why})", "", True
     END = "end", "every container to end", "", True
+    STALL = "stall", "the stacks of programs that stand still"
+    STALL_REPEAT = "stall-repeat", "the programs to move once that of {task} has ended"
+    STALLED_PROGRAM = "stalled-program", "the stalled program of {name} to end"
     AVOIDED = "avoided", "node {name} to be no longer avoided"
     HEALTHY = "healthy", "ten healthy minutes"
 

@@ -15,11 +15,19 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional, Tuple, Union
 
-from tony_core.protocol.messages import Ended, Ready, Register, Reported, Running, Stopped
+from tony_core.protocol.messages import (
+    Ended,
+    Ready,
+    Register,
+    Reported,
+    Running,
+    Stalled,
+    Stopped,
+)
 from tony_core.schedulers.container_pool import Container, PoolEvent
 
 #: The messages of executors that are events of the machine.
-Report = Union[Register, Ready, Running, Ended, Stopped, Reported]
+Report = Union[Register, Ready, Running, Ended, Stopped, Reported, Stalled]
 
 
 class Begin(NamedTuple):

@@ -38,6 +38,7 @@ The modules, each importing only from those below it::
     machine         the tables, the invariants                     (this module)
     takeover        a new master resumes the session of the previous attempt
     session_restart sessions begin, fail, and follow each other
+    stalls          programs that stand still: which of them lags, what follows
     completion      the job has done its work; chief; groups
     preemption      programs are warned that containers are taken back
     task_ends       what the end of a task means; a session fails
@@ -48,7 +49,7 @@ The modules, each importing only from those below it::
     reconcile       container requests and journal, as differences
     state           the state, and its guarded moves
     records         of tasks and containers; the tables of moves
-    verdict, budgets, deadlines, events, commands
+    verdict, lagging, budgets, deadlines, events, commands
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ from tony_core.master.session import (
     preemption,
     session_restart,
     shutdown,
+    stalls,
     startup,
     takeover,
     task_ends,
@@ -123,6 +125,12 @@ def note_report(state: State, event: ExecutorReported) -> None:
     REPORTS[type(event.message)](state, event.container_id, event.message)
 
 
+def note_register(state: State, container_id: str, message: messages.Register) -> None:
+    """Adopt or register the executor, and take what it says of its program."""
+    takeover.adopt_or_register(state, container_id, message)
+    stalls.note_registered(state, container_id, message)
+
+
 FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
     Begin: session_restart.note_begin,
     Tick: note_nothing,
@@ -146,12 +154,13 @@ FACTS: Mapping[Type[Any], Callable[[State, Any], None]] = {
 }
 
 REPORTS: Mapping[Type[Any], Callable[[State, str, Any], None]] = {
-    messages.Register: takeover.adopt_or_register,
+    messages.Register: note_register,
     messages.Ready: startup.note_ready,
     messages.Running: startup.note_running,
     messages.Ended: task_ends.note_ended,
     messages.Stopped: task_ends.note_stopped,
     messages.Reported: task_ends.note_reported,
+    messages.Stalled: stalls.note_stalled,
 }
 
 # ------------------------------------------------------------------ rules
@@ -184,6 +193,7 @@ RULES: Tuple[Rule, ...] = (
     Rule((P.ADOPTING,), takeover.may_resume, takeover.resume_session),
     Rule((P.ACTIVE,), lambda state: state.gang_restart, session_restart.restart_gang),
     Rule((P.ACTIVE,), startup.is_wave_due, startup.begin_wave),
+    Rule((P.ACTIVE,), lambda state: state.stalls.is_stale, stalls.judge_stalls),
     Rule((P.ACTIVE,), elastic.should_stop_growing, elastic.stop_growing),
     Rule((P.ACTIVE,), lambda state: state.chief_succeeded, completion.begin_chief_grace),
     Rule((P.ACTIVE,), lambda state: state.restarts.cancelled, completion.cancel_task_restarts),
@@ -229,6 +239,9 @@ DEADLINES: Mapping[str, Callable[[State, PendingDeadline], None]] = {
     D.SETTLE: session_restart.conclude_session,
     D.CLEANUP: shutdown.stop_overdue_program,
     D.BACKOFF: session_restart.begin_next_session,
+    D.STALL: stalls.begin_episode,
+    D.STALL_REPEAT: stalls.begin_episode,
+    D.STALLED_PROGRAM: stalls.give_up_stalled,
     D.STOP: shutdown.give_up_container,
     D.END: shutdown.leave_containers,
     D.AVOIDED: task_ends.readmit_node,

@@ -70,6 +70,7 @@ def _journal_key(state: State) -> Tuple[Any, ...]:
         state.restarts.begun,
         state.restarts.running,
         state.budgets.times_restored,
+        state.stalls.changes,
     )
 
 
@@ -93,6 +94,7 @@ def journal_record(state: State) -> Mapping[str, Any]:
         "diagnostics": state.diagnostics,
         "root": state.root_cause,
         "result": state.result,
+        "stalled": sorted(state.stalls.episodes),
     }
 
 

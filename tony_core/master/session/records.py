@@ -34,6 +34,7 @@ from typing import (
 from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Role, Tracking
 from tony_core.master.session.budgets import FailureSignature
+from tony_core.protocol.messages import Stalled
 from tony_core.schedulers.container_pool import Container, ContainerRequest
 
 
@@ -331,6 +332,38 @@ class Takeover:
         #: Containers whose end must come first: they may run programs that are to begin again.
         self.awaited_containers: Set[str] = set()
         self.deferred: Optional[DeferredEnds] = None  # ends to judge once the session goes on
+
+
+class StillProgram(NamedTuple):
+    """A running program that stands still, as its executor reports."""
+
+    report: Stalled
+    since: float
+
+
+class Episode(NamedTuple):
+    """A stall that the story holds, and not yet its end."""
+
+    since: Optional[float]  # None: it began before a takeover
+    text: str
+
+
+class Stalls:
+    """Programs that stand still (see :mod:`.stalls`)."""
+
+    def __init__(self) -> None:
+        self.still: Dict[str, StillProgram] = {}  # by task
+        self.episodes: Dict[str, Episode] = {}  # by task, or the gang's under an empty name
+        self.inherited: Set[str] = set()  # of those: from the previous attempt, not acted upon
+        self.why_ended: Dict[str, str] = {}  # task -> why its program is to be ended
+        self.changes = 0  # how many episodes have begun or ended
+        self.is_stale = False  # what stands still has changed since it was judged
+
+    def forget(self, task: str) -> None:
+        """Drop a task whose program does not run any more."""
+        self.still.pop(task, None)
+        self.why_ended.pop(task, None)
+        self.is_stale = self.is_stale or bool(self.still or self.episodes)
 
 
 class Unhandled:

@@ -194,8 +194,8 @@ def conclude_session(state: State, pending: PendingDeadline) -> None:
             "not tried again: the same role failed with the same code and the same last"
             " line within 30 s of its start, twice running"
         )
-    elif why_no_retry(cause):
-        end = f"not tried again: {why_no_retry(cause)}"
+    elif why_no_retry(cause, state.job.timeouts.stall_action):
+        end = f"not tried again: {why_no_retry(cause, state.job.timeouts.stall_action)}"
     elif not state.budgets.charge(fault):
         end = _describe_budget(state, fault)
     text = diagnostics(cause, shown, end)

@@ -42,6 +42,7 @@ from tony_core.master.session.records import (
     Phase,
     Preemptions,
     Reconciled,
+    Stalls,
     Takeover,
     TaskRecord,
     TaskRestarts,
@@ -154,6 +155,7 @@ class State:
         self.restarts = TaskRestarts()
         self.takeover = Takeover()
         self.preemptions = Preemptions()
+        self.stalls = Stalls()
         self.unhandled = Unhandled()
         self.reconciled = Reconciled()
 
@@ -240,6 +242,9 @@ class State:
             if new not in states:
                 key = (role, states)
                 self._leading[key] = min(task.index, self._leading.get(key, 0))
+        if old is S.RUNNING:
+            self.stalls.forget(task.name)
+            self.deadlines.cancel(Deadline.STALLED_PROGRAM, task.name)
         if S.REQUESTED in (old, new):
             self.reconciled.is_stale = True
         waited: Dict[str, float] = {}

@@ -41,6 +41,7 @@ from tony_core.master.session.records import (
 )
 from tony_core.master.session.session_restart import watch_application
 from tony_core.master.session.shutdown import stop_container
+from tony_core.master.session.stalls import restore_stalls
 from tony_core.master.session.startup import (
     acquire_for_task,
     may_start,
@@ -136,6 +137,7 @@ def _restore(state: State, journal: Mapping[str, Any]) -> None:
     state.elastic.regrouping = bool(journal.get("regrouping"))
     state.elastic.last_barrier_at = state.now
     restore_restarts(state, journal)
+    restore_stalls(state, journal)
     for name in journal.get("done", ()):
         if name in state.tasks:
             state.move(state.tasks[name], S.SUCCEEDED, "before the takeover")

@@ -398,6 +398,8 @@ def is_fatal(state: State, task: TaskRecord) -> bool:
     role = task.role
     if role.stop_on_failure or role.tracking is Tracking.UNTRACKED:
         return True
+    if task.cause == ExitCause.STALLED and not task.is_sidecar:
+        return True  # its gang stands still with it, or the job is to fail
     if role.name in state.no_longer_awaited:
         return True
     if state.job.fail_on_worker_failure or role.name in state.dependents:

@@ -72,8 +72,8 @@ def try_task_restart(state: State, task: TaskRecord, failure: Failure) -> bool:
         why = f"tony.{task.role.name}.max-restarts"
     elif repeats:
         why = "the same code and the same last line within 30 s of its start, twice running"
-    elif why_no_retry(failure):
-        why = why_no_retry(failure)
+    elif why_no_retry(failure, state.job.timeouts.stall_action):
+        why = why_no_retry(failure, state.job.timeouts.stall_action)
     elif address_bound and not keeps_container:
         why = "its address is in the others' cluster spec"
     elif address_bound and task.cause == PORT_TAKEN:

@@ -2,9 +2,9 @@
 
 One death drags its peers down within milliseconds, and the infrastructure's word comes
 last. So the session settles first, and then the causes are ranked: what the
-infrastructure or the memory watch said, then a SIGKILL that TonY did not send and a port that was
-taken (peers that cannot connect may fail before), then the earliest. An abort that follows another
-task's death (gloo, JAX) is never the cause.
+infrastructure or the memory watch said, then a SIGKILL that TonY did not send, a port that was
+taken and a stall (peers that cannot connect may fail before), then the earliest. An abort that
+follows another task's death (gloo, JAX) is never the cause.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tony_core.exit_causes import (
     parse_cause,
     signal_in,
 )
+from tony_core.job.spec import StallAction
 from tony_core.master.session.budgets import FailureSignature
 from tony_core.master.session.records import Failure
 
@@ -48,8 +49,10 @@ def fault_of(failure: Failure) -> Fault:
     return _meaning(failure).fault
 
 
-def why_no_retry(failure: Failure) -> str:
-    """Why another container would fail in the same way; empty where it might not."""
+def why_no_retry(failure: Failure, stall_action: StallAction) -> str:
+    """Why another container would fail in the same way, or must not try; empty otherwise."""
+    if failure.cause == ExitCause.STALLED and stall_action is StallAction.FAIL:
+        return "tony.task.stall-action=fail"
     return NO_RETRY_CAUSES.get(failure.container_cause, "")
 
 
@@ -64,7 +67,7 @@ def _rank(failure: Failure) -> int:
         return 0
     if failure.signal == SIGKILL or failure.exit_code == exit_code_of(SIGKILL):
         return 1
-    if failure.cause == PORT_TAKEN:
+    if failure.cause in (PORT_TAKEN, ExitCause.STALLED):
         return 1
     if failure.signal == SIGABRT:
         return 3
@@ -102,7 +105,7 @@ def describe_end(failure: Failure) -> str:
     after = f" after {failure.ran_s:.1f} s" if failure.ran_s is not None else ""
     if failure.container_cause is not None:
         how = _meaning(failure).words
-    elif failure.signal:
+    elif failure.signal and failure.cause != ExitCause.STALLED:
         how = f"signal {failure.signal} (exit code {failure.exit_code})"
     elif failure.cause in _WITH_EXIT_CODE:
         how = f"exit code {failure.exit_code}"

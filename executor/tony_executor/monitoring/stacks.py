@@ -1,0 +1,147 @@
+"""Where a program's Python processes stand: who is asked how, and what the answer means. No I/O
+but reading /proc.
+
+Two ways to a stack, neither of which can end or hold up the program:
+
+*py-spy*, where the job's environment or the node has it, reads the memory of the process
+(``--nonblocking``: it is not stopped meanwhile). The kernel must allow it (ptrace).
+
+*faulthandler*: Python writes its stacks to stderr by itself when it gets a signal that it has a
+handler for. ``import tony`` sets that up; so can a program, for the number in TONY_STACK_SIGNAL.
+Without a handler the signal would end the program, so /proc/PID/status is asked first (SigCgt).
+The signal is a real-time one, which no program that we know of uses: of the two for users, SIGUSR1
+and SIGUSR2, one starts a checkpoint in some trainers, and a JVM in the process uses the other.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional
+
+PY_SPY = "py-spy"
+MOST_PROCESSES = 8
+MOST_BYTES = 64 * 1024  # of the stacks of one process
+_LONGEST_FRAME = 120
+_LONGEST_ROW = 1000
+
+#: Functions and files of collective operations, as stacks name them.
+_COLLECTIVE = re.compile(
+    r"(?i)\b(i?all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|monitored_barrier|barrier"
+    r"|broadcast|synchronize|init_process_group|wait_for_everyone|sync_global_devices"
+    r"|distributed_c10d|horovod|process_allgather)\b"
+)
+_PY_SPY_PROCESS = re.compile(r"^Process (?P<pid>\d+): ")
+_PY_SPY_THREAD = re.compile(
+    r'^Thread (?P<id>\w+) \((?:idle|active)[^)]*\)(?:: "(?P<name>[^"]*)")?$'
+)
+_PY_SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
+_FAULT_THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+")
+_FAULT_FRAME = re.compile(
+    r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+|\?\?\?) in (?P<function>\S.*)$'
+)
+
+
+_LIBRARY = re.compile(r"\((torch|distributed|threading|selectors|jax|tensorflow|horovod)")
+
+
+class Place(NamedTuple):
+    """Where the main thread of a process stands."""
+
+    frame: str  # "wait (threading.py:320)"
+    in_collective: bool
+
+
+def is_python(pid: int) -> bool:
+    """Whether it is a Python interpreter."""
+    try:
+        return "python" in os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return False
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether the process has a handler of its own for the signal."""
+    try:
+        with open(f"/proc/{pid}/status", "rb", 0) as file:
+            rows = file.read(16 * 1024).splitlines()
+    except OSError:
+        return False
+    masks = [row.split()[1] for row in rows if row.startswith(b"SigCgt")]
+    return any(int(mask, 16) & (1 << (number - 1)) for mask in masks)
+
+
+def find_py_spy(pid: int, environment: Mapping[str, str], more: Mapping[str, str]) -> Optional[str]:
+    """The py-spy for a process: beside its Python, else on its PATH, else on the node's."""
+    folders: List[str] = []
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb", 0) as file:
+            program = os.fsdecode(file.read(4096).split(b"\0")[0])
+        folders += [os.path.dirname(program), os.path.dirname(os.readlink(f"/proc/{pid}/exe"))]
+    except OSError:
+        pass
+    if environment.get("VIRTUAL_ENV"):
+        folders.append(os.path.join(environment["VIRTUAL_ENV"], "bin"))
+    for each in (environment, more):
+        folders += each.get("PATH", "").split(os.pathsep)
+    for folder in folders:
+        candidate = os.path.join(folder, PY_SPY)
+        if os.path.isabs(folder) and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    return None
+
+
+def py_spy_command(program: str, pid: int) -> List[str]:
+    """The command line that writes the stacks of a process, and does not stop it."""
+    return [program, "dump", "--nonblocking", "--pid", str(pid)]
+
+
+def shown(text: str) -> str:
+    """What a log gets of py-spy's output: bounded, without the command, which may hold secrets."""
+    _, python, rest = text.partition("\nPython v")
+    text = f"Python v{rest}" if python else text
+    return text if len(text) <= MOST_BYTES else text[:MOST_BYTES] + "\n... (cut)\n"
+
+
+def find_place(text: str) -> Optional[Place]:
+    """Where the main thread stands, from the output of py-spy or faulthandler."""
+    threads: Dict[str, List[str]] = {}
+    frames: Optional[List[str]] = None
+    process = _PY_SPY_PROCESS.match(text)
+    pid = process["pid"] if process is not None else ""
+    for line in text[: 2 * MOST_BYTES].splitlines():
+        row = line[:_LONGEST_ROW].rstrip()
+        thread = _PY_SPY_THREAD.match(row) or _FAULT_THREAD.match(row)
+        if thread is not None:
+            found = thread.groupdict()
+            is_main = found.get("current") == "Current thread"
+            # A program without threads gives py-spy no names, but its first thread has its pid.
+            is_main = is_main or found.get("name") == "MainThread" or found.get("id") == pid
+            frames = threads.setdefault("main" if is_main else "last", [])
+            frames.clear()  # faulthandler writes the main thread last
+            continue
+        frame = _PY_SPY_FRAME.match(row) or _FAULT_FRAME.match(row)
+        if frame is not None and frames is not None:
+            file = frame["file"]
+            frames.append(f"{frame['function']} ({_short(file)}:{frame['line'] or '?'})")
+    stack = threads.get("main") or threads.get("last")
+    if not stack:
+        return None
+    innermost = next((each for each in stack if not _is_library(each)), stack[0])
+    return Place(innermost[:_LONGEST_FRAME], any(_COLLECTIVE.search(each) for each in stack))
+
+
+def choose_place(places: Iterable[Optional[Place]]) -> Optional[Place]:
+    """Of the processes of a task the one that tells most: first one in a collective."""
+    found = [place for place in places if place is not None]
+    return next((place for place in found if place.in_collective), found[0] if found else None)
+
+
+def _short(file: str) -> str:
+    """The last two parts of a path."""
+    return "/".join(file.split("/")[-2:])
+
+
+def _is_library(frame: str) -> bool:
+    """Whether it is a frame of Python's own library or of a framework, and not of the program's."""
+    return bool(_LIBRARY.search(frame))

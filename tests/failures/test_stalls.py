@@ -1,0 +1,136 @@
+"""Real jobs whose programs hang, on the embedded scheduler: seen, named, and gone on with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+
+from tests.failures.wreck import ONCE, Wreck, one_role, until
+from tony_core.job.spec import Job, MasterSpec, Program, StallAction, Timeouts
+from tony_core.schedulers.port import AppState
+
+pytestmark = pytest.mark.timeout(300)
+
+# Ranks that meet at a barrier of files in each step, as a collective does; one does not come.
+GANG = """
+import os, sys, time, tony
+folder, hangs_at = sys.argv[1], int(sys.argv[2])
+task = tony.task()
+saved = tony.checkpoints(os.path.join(folder, "saved", str(task.index)))
+newest = saved.latest()
+first = newest[0] + 1 if newest else 0
+
+def all_reduce(step):
+    open(os.path.join(folder, f"{task.session}-{step}-{task.index}"), "w").close()
+    while any(
+        not os.path.exists(os.path.join(folder, f"{task.session}-{step}-{i}"))
+        for i in range(task.count)
+    ):
+        time.sleep(0.01)
+
+def load_batch(step):
+    if step == hangs_at and task.index == 1 and task.session == 0:
+        time.sleep(600)
+
+for step in range(first, 8):
+    load_batch(step)
+    all_reduce(step)
+    with open(os.path.join(folder, f"done-{task.index}"), "a") as file:
+        file.write(f"{step}\\n")
+    tony.report(step=step)
+    saved.save(step, b"weights")
+    time.sleep(0.1)
+"""
+
+
+def watched(folder: Path, text: str, arguments: str = "", count: int = 1, **more: Any) -> Job:
+    path = folder / "train.py"
+    path.write_text(text)
+    action = more.pop("action", StallAction.WARN)
+    timeouts = Timeouts(kill_grace_s=1.0, stall_s=4.0, stall_action=action)
+    command = f"exec {sys.executable} {path} {arguments}"
+    return one_role(command, count, timeouts=timeouts, program=Program(), **more)
+
+
+def kinds(wreck: Wreck) -> List[str]:
+    story = wreck.history().events
+    return [str(each["kind"]) for each in story if each["kind"] in ("stalled", "stall-over")]
+
+
+def texts(wreck: Wreck, kind: str) -> List[str]:
+    return [str(each["text"]) for each in wreck.history().events if each["kind"] == kind]
+
+
+def test_the_rank_that_does_not_join_is_named_in_story_and_page(
+    tony_home: Path, tmp_path: Path
+) -> None:
+    wreck = Wreck(tony_home, watched(tmp_path, GANG, f"{tmp_path} 3", 3))
+    until(lambda: (wreck.get("api/job") or {}).get("trouble"), "the stall on the page")
+    trouble = wreck.get("api/job")["trouble"]
+    assert "3 tasks have stalled" in trouble and "no step for" in trouble
+    assert "worker:1 lags: it is not in the collective" in trouble
+    assert "load_batch" in trouble
+    assert wreck.get("api/job")["counts"] == {"running": 3}, "the looking ended a program"
+    logs = "\n".join(wreck.logs("stderr"))
+    assert "in load_batch" in logs and logs.count("in all_reduce") == 2
+    wreck.scheduler.kill(wreck.app_id, "the test is over")
+    wreck.ends(AppState.KILLED)
+    assert kinds(wreck) == ["stalled"]
+
+
+def test_a_restart_continues_from_the_checkpoint_and_does_each_step_once(
+    tony_home: Path, tmp_path: Path
+) -> None:
+    spec = watched(
+        tmp_path, GANG, f"{tmp_path} 3", 3, action=StallAction.RESTART,
+        master=MasterSpec(user_retries=1, infrastructure_retries=0),
+    )  # fmt: skip
+    wreck = Wreck(tony_home, spec)
+    wreck.ends(
+        AppState.SUCCEEDED,
+        "worker:1 failed on",
+        "failed: stalled",
+        "tony.task.stall-action=restart",
+    )
+    assert kinds(wreck) == ["stalled", "stall-over"]
+    for index in range(3):
+        done = (tmp_path / f"done-{index}").read_text().split()
+        assert done == [str(step) for step in range(8)]
+
+
+def test_fail_ends_the_job_with_the_stall_as_its_root_cause(
+    tony_home: Path, tmp_path: Path
+) -> None:
+    text = "import tony, time\nfor n in range(4):\n    tony.report(step=n)\n    time.sleep(0.2)\n"
+    text += "def spin():\n    while True:\n        pass\nspin()\n"
+    spec = watched(tmp_path, text, action=StallAction.FAIL, master=ONCE._replace(user_retries=3))
+    wreck = Wreck(tony_home, spec)
+    wreck.ends(AppState.FAILED, "stalled", "no step for", "the last was 3", "spin")
+    cause = wreck.history().job["root_cause"]
+    assert (cause["task"], cause["cause"], cause["fault"]) == ("worker:0", "stalled", "user")
+
+
+def test_a_master_that_dies_meanwhile_leaves_one_line_and_the_next_writes_its_end(
+    tony_home: Path, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    text = "import tony, time\nfor n in range(4):\n    tony.report(step=n)\n    time.sleep(0.2)\n"
+    text += f"open({str(fifo)!r}).read()\ntony.report(step=4)\ntime.sleep(2)\n"
+    spec = watched(tmp_path, text, master=MasterSpec(max_attempts=2))
+    wreck = Wreck(tony_home, spec)
+    until(lambda: (wreck.get("api/job") or {}).get("trouble"), "the stall on the page")
+    until(lambda: kinds(wreck), "the line in history")
+    os.kill(wreck.master_pid(), signal.SIGKILL)
+    wreck.running(1, attempt=2)
+    until(lambda: (wreck.get("api/job") or {}).get("trouble"), "the next master's page")
+    with open(fifo, "w") as file:
+        file.write("input")
+    wreck.ends(AppState.SUCCEEDED, "moves again")
+    assert kinds(wreck) == ["stalled", "stall-over"]
+    assert not texts(wreck, "restarting")

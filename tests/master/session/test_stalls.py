@@ -1,0 +1,311 @@
+"""Programs that stand still, as the master sees them: whose stall, which lags, what follows."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.master.session.world import World, job, role
+from tony_core.job.spec import (
+    Job,
+    MasterSpec,
+    Mode,
+    RestartScope,
+    StallAction,
+    Timeouts,
+    Tracking,
+)
+from tony_core.master.session import commands as c
+from tony_core.master.session import events as e
+from tony_core.master.session.stalls import describe_trouble
+from tony_core.protocol.messages import Register, Reported, Stalled
+from tony_core.schedulers.container_pool import Container
+from tony_core.schedulers.port import AppState
+
+LIMIT_S = 60.0
+
+
+def watched(*roles: Any, action: StallAction = StallAction.WARN, **more: Any) -> Job:
+    timeouts = Timeouts(stall_s=LIMIT_S, stall_action=action, kill_grace_s=1.0)
+    return job(*(roles or (role("worker", 3),)), timeouts=timeouts, **more)
+
+
+def running(spec: Job) -> World:
+    return World(spec, settle_s=0.2).begin().settle()
+
+
+def stands(world: World, name: str, kind: str = "steps", **fields: Any) -> None:
+    """The executor of a task reports it; without a kind, that it moves again."""
+    executor = world.executor(name)
+    fields.setdefault("still_s", LIMIT_S)
+    fields.setdefault("looked", True)
+    report = Stalled(executor.session, executor.restart, kind, **fields)
+    world.report(executor.container.id, report)
+
+
+def steps(world: World, name: str, number: int) -> None:
+    executor = world.executor(name)
+    world.report(executor.container.id, Reported(executor.session, None, {}, number))
+
+
+def lines(world: World) -> List[str]:
+    return [line.kind.value for line in world.story if line.kind in ("stalled", "stall-over")]
+
+
+def test_a_gang_that_stands_still_is_one_episode_that_names_the_lagging_task() -> None:
+    world = running(watched())
+    for index, number in enumerate((8, 7, 8)):
+        steps(world, f"worker:{index}", number)
+    for index, number in enumerate((8, 7, 8)):
+        stands(world, f"worker:{index}", step=number)
+    (text,) = world.story_texts("stalled")
+    assert "3 tasks have stalled (worker:0, worker:1, worker:2): no step for 1 min" in text
+    assert "worker:1 lags: its last step is 7, the others' 8" in text
+    (line,) = [each for each in world.story if each.kind == "stalled"]
+    assert line.task == "worker:1" and line.fields["lagging"] == ["worker:1"]
+    assert describe_trouble(world.machine.state) == text
+    world.after(30.0)
+    for index in range(3):
+        assert lines(world) == ["stalled"]
+        stands(world, f"worker:{index}", "")
+    assert lines(world) == ["stalled", "stall-over"]
+    assert world.story_texts("stall-over") == ["the programs move again after 1 min 30 s"]
+    assert describe_trouble(world.machine.state) == ""
+
+
+def test_the_line_waits_for_the_stacks_but_not_for_ever() -> None:
+    world = running(watched())
+    stands(world, "worker:0", looked=False)
+    assert lines(world) == []
+    world.after(25.0)
+    assert lines(world) == ["stalled"]
+
+
+def test_a_stall_that_ends_before_its_line_leaves_none() -> None:
+    world = running(watched())
+    stands(world, "worker:0", looked=False)
+    stands(world, "worker:0", "")
+    world.after(60.0)
+    assert lines(world) == []
+
+
+def test_quiet_tasks_wait_for_one_that_moves() -> None:
+    world = running(watched())
+    stands(world, "worker:1", "quiet")
+    stands(world, "worker:2", "quiet")
+    world.after(60.0)
+    assert lines(world) == []  # worker:0 downloads
+    stands(world, "worker:0", "quiet")
+    assert lines(world) == ["stalled"]
+    assert "no output and no computing for" in world.story_texts("stalled")[0]
+
+
+def test_a_finished_rank_is_waited_for_no_more() -> None:
+    world = running(watched())
+    stands(world, "worker:1", "quiet")
+    stands(world, "worker:2", "quiet")
+    world.end("worker:0").after(1.0)
+    assert lines(world) == ["stalled"]
+
+
+def test_roles_that_do_not_train_are_not_watched_unless_their_key_is_set() -> None:
+    spec = watched(
+        role("worker"), role("evaluator"), role("notebook"), role("ps", tracking=Tracking.UNTRACKED)
+    )
+    limits = {each.name: spec.stall_timeout(each) for each in spec.roles}
+    assert limits == {"worker": LIMIT_S, "evaluator": None, "notebook": None, "ps": None}
+    own = role("ps", tracking=Tracking.UNTRACKED, stall_s=5.0)
+    off = role("worker", stall_s=100 * 365 * 86400.0)
+    assert watched(own).stall_timeout(own) == 5.0 and watched(off).stall_timeout(off) is None
+    assert job(role("worker")).stall_timeout(role("worker")) is None
+
+
+def test_a_suspended_task_is_no_stall_and_holds_back_the_action() -> None:
+    world = running(watched(action=StallAction.RESTART))
+    stands(world, "worker:0", "suspended")
+    world.after(60.0)
+    assert lines(world) == []
+    stands(world, "worker:1")
+    stands(world, "worker:2")
+    world.after(60.0).settle()
+    assert lines(world) == ["stalled"] and world.machine.state.session == 0
+    assert "worker:0 is suspended by a signal" in world.story_texts("stalled")[0]
+
+
+def test_tasks_that_train_by_themselves_have_episodes_of_their_own() -> None:
+    world = running(watched(mode=Mode.FCFS))
+    stands(world, "worker:0")
+    stands(world, "worker:2")
+    assert lines(world) == ["stalled", "stalled"]
+    stands(world, "worker:0", "")
+    assert world.story_texts("stall-over") == ["worker:0 moves again after 1 min"]
+
+
+def test_restart_begins_the_next_session_and_the_programs_budget_pays() -> None:
+    world = running(watched(action=StallAction.RESTART))
+    left = world.machine.state.budgets.user_left
+    for index in range(3):
+        stands(world, f"worker:{index}", step=7 - (index == 2))
+        steps(world, f"worker:{index}", 7 - (index == 2))
+    world.settle()
+    world.after(30.0).settle()
+    state = world.machine.state
+    assert state.session == 1 and len(world.running()) == 3
+    assert state.budgets.user_left == left - 1 and state.budgets.system_used == 0
+    assert state.root_cause["cause"] == "stalled" and state.root_cause["fault"] == "user"
+    assert lines(world) == ["stalled", "stall-over"]
+
+
+def test_fail_ends_the_job_with_the_task_the_time_and_the_step() -> None:
+    world = running(watched(action=StallAction.FAIL, master=MasterSpec(user_retries=5)))
+    for index in range(3):
+        steps(world, f"worker:{index}", 7 - (index == 2))
+    for index in range(3):
+        stands(world, f"worker:{index}")
+    world.settle()
+    world.after(60.0).settle()
+    state = world.machine.state
+    assert world.outcome is AppState.FAILED and state.session == 0
+    assert state.root_cause["task"] == "worker:2" and state.root_cause["cause"] == "stalled"
+    assert "no step for 1 min" in state.diagnostics and "its last step is 6" in state.diagnostics
+    assert "tony.task.stall-action=fail" in state.diagnostics
+
+
+def test_fail_ends_a_job_that_ignores_the_failures_of_workers() -> None:
+    spec = watched(action=StallAction.FAIL, fail_on_worker_failure=False)
+    world = running(spec)
+    stands(world, "worker:2")
+    world.after(30.0).settle()
+    world.after(60.0).settle()
+    assert world.outcome is AppState.FAILED
+
+
+def test_a_role_with_task_restart_restarts_only_the_lagging_task() -> None:
+    spec = watched(
+        role("worker", 3, restart_scope=RestartScope.TASK),
+        action=StallAction.RESTART,
+        mode=Mode.FCFS,
+    )
+    world = running(spec)
+    stands(world, "worker:1")
+    world.settle()
+    world.after(5.0).settle()
+    state = world.machine.state
+    assert state.session == 0 and state.tasks["worker:1"].restarts == 1
+    assert len(world.running()) == 3 and lines(world) == ["stalled", "stall-over"]
+
+
+def test_an_executor_that_cannot_end_its_program_is_given_up() -> None:
+    world = running(watched(action=StallAction.RESTART))
+    stands(world, "worker:1")
+    world.after(20.0)
+    world.queue = [each for each in world.queue if not each.name.startswith("end program")]
+    world.after(20.0).settle()
+    world.after(20.0).settle()
+    assert world.machine.state.session == 1 and len(world.running()) == 3
+
+
+def test_the_order_is_sent_again_where_the_connection_broke() -> None:
+    world = running(watched(action=StallAction.RESTART))
+    stands(world, "worker:1")
+    world.after(20.0)
+    executor = world.executor("worker:1")
+    register = Register(
+        executor.container.id, "host", 1, 1, "", "worker:1", 0, "running",
+        stalled=dict(Stalled(0, 0, "steps", LIMIT_S)._asdict()),
+    )  # fmt: skip
+    out = world.report(executor.container.id, register)
+    assert [type(each) for each in out if isinstance(each, c.EndProgram)] == [c.EndProgram]
+
+
+def _next_master(world: World, kinds: List[Optional[str]], action: StallAction) -> World:
+    """Another attempt, with executors that register so."""
+    after = World(watched(action=action), settle_s=0.2)
+    after.now, after.executors, after.journal = world.now + 5.0, world.executors, world.journal
+    held = [world.executor(f"worker:{index}").container for index in range(3)]
+    containers = tuple(Container(x.id, x.node, x.role, x.resources) for x in held)
+    after.feed(e.ContainersInherited(containers, world.journal))
+    for index, kind in enumerate(kinds):
+        executor = world.executor(f"worker:{index}")
+        stalled = Stalled(0, 0, kind, LIMIT_S + 5.0, looked=True) if kind else None
+        after.report(
+            executor.container.id,
+            Register(
+                executor.container.id, "host", 1, 1, "", f"worker:{index}", 0, "running",
+                {"main": 1000}, ran_s=100.0, stalled=dict(stalled._asdict()) if stalled else None,
+            ),
+        )  # fmt: skip
+    return after
+
+
+def test_a_takeover_writes_no_second_line_and_ends_what_has_ended() -> None:
+    world = running(watched())
+    for index in range(3):
+        stands(world, f"worker:{index}")
+    assert lines(world) == ["stalled"]
+    still = _next_master(world, ["steps"] * 3, StallAction.WARN).after(60.0)
+    assert lines(still) == [] and "3 tasks have stalled" in describe_trouble(still.machine.state)
+    stands(still, "worker:0", "")
+    stands(still, "worker:1", "")
+    stands(still, "worker:2", "")
+    assert lines(still) == ["stall-over"]
+    moved = _next_master(world, [None] * 3, StallAction.WARN)
+    assert lines(moved) == ["stall-over"]
+
+
+def test_a_takeover_does_what_the_previous_attempt_had_no_time_for() -> None:
+    world = running(watched())
+    for index in range(3):
+        stands(world, f"worker:{index}")
+    after = _next_master(world, ["steps"] * 3, StallAction.RESTART).settle()
+    after.after(60.0).settle()
+    assert after.machine.state.session == 1 and "stalled" not in lines(after)
+
+
+@pytest.mark.parametrize("fields", [{"session": 3}, {"restart": 2}])
+def test_a_late_report_of_another_program_counts_nothing(fields: Any) -> None:
+    world = running(watched())
+    report = Stalled(**{"session": 0, "restart": 0, **fields})._replace(kind="steps", looked=True)
+    world.report(world.executor("worker:0").container.id, report)
+    assert world.machine.state.stalls.still == {}
+
+
+ACTS = st.lists(
+    st.tuples(
+        st.sampled_from(["worker:0", "worker:1", "worker:2"]),
+        st.sampled_from(["steps", "quiet", "suspended", "", "end", "wait"]),
+        st.booleans(),
+    ),
+    max_size=30,
+)
+
+
+@given(ACTS, st.sampled_from(StallAction), st.sampled_from(Mode))
+def test_never_two_stalls_without_an_end_between(acts: Any, action: Any, mode: Any) -> None:
+    world = running(watched(action=action, mode=mode, master=MasterSpec(user_retries=3)))
+    for name, act, looked in acts:
+        if world.outcome is not None:
+            break
+        if act == "wait":
+            world.after(25.0).settle()
+        elif world.machine.state.tasks[name].state.value == "running":
+            if act == "end":
+                world.end(name, 0)
+            else:
+                stands(world, name, act, looked=looked)
+    world.after(200.0).settle()
+    groups: Any = {}
+    for line in world.story:
+        if line.kind in ("stalled", "stall-over"):
+            group = line.task if mode is Mode.FCFS else ""
+            assert groups.get(group, "stall-over") != line.kind.value, world.story
+            groups[group] = line.kind.value
+
+
+def test_without_the_key_nothing_is_watched() -> None:
+    world = running(job(role("worker", 3)))
+    assert world.machine.state.job.stall_timeout(world.job.roles[0]) is None
+    assert describe_trouble(world.machine.state) == ""
