@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from tony_core.job.build_roles import RoleBuilder, find_roles
 from tony_core.job.commands import common_command, python_of
@@ -21,6 +21,7 @@ from tony_core.job.spec import (
     Local,
     MasterSpec,
     Metrics,
+    Mlflow,
     Network,
     Program,
     Role,
@@ -59,6 +60,7 @@ def build_job(settings: Settings, user: str) -> Job:
         metrics=Metrics(**fields("Metrics")),
         network=Network(**fields("Network")),
         history=History(**fields("History")),
+        mlflow=Mlflow(**_given(fields("Mlflow"))),
         runtime=Runtime(**fields("Runtime")),
         limits=Limits(
             **fields("Limits"), total=_total_limits(settings), instances=_role_limits(settings)
@@ -71,6 +73,11 @@ def build_job(settings: Settings, user: str) -> Job:
         group_dependencies=_group_dependencies(settings, roles, dict(groups), named.known),
         settings=all_settings(settings),
     )
+
+
+def _given(fields: Dict[str, Any]) -> Dict[str, Any]:
+    """The fields that have a value: for a record whose texts are empty without one."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _refuse_driver(settings: Settings) -> None:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from tony_core.job import from_jvm
+from tony_core.job import from_jvm, tracking
 from tony_core.job.build import build_job
 from tony_core.job.layers import Substitution, add_implied, check_known, merge, parse_conf
 from tony_core.job.problems import JobError, Problem, did_you_mean, errors, warnings
@@ -102,6 +102,9 @@ def load_job(
     add_implied(expanded)
     settings = Settings(expanded, problems, cwd, site, arguments.defaults_from)
     job = build_job(settings, user)
+    ca_file = settings.text(tracking.CA_FILE) or ""
+    job = tracking.complete_tracking(job, ca_file, env)
+    problems.extend(tracking.check_tracking(job, ca_file, env))
     problems.extend(validate(job, settings, frameworks, needs_command))
     problems.extend(from_jvm.check_kerberos_keys(job, settings))
     if jvm:

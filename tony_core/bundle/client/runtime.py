@@ -71,6 +71,7 @@ CLIENT_ONLY = (
     "job/layers.py",
     "job/load.py",
     "job/settings.py",
+    "job/tracking.py",
     "job/validate.py",
     "job/xmlfile.py",
     "schedulers/yarn/client/",
@@ -95,6 +96,7 @@ _TOP = (
     "jsontext.py",
     "loopback.py",
     "plugins.py",
+    "prometheus.py",
     "version.py",
     "view.py",
 )
