@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from tony_core.job.build_roles import RoleBuilder, find_roles
 from tony_core.job.commands import common_command, python_of
@@ -30,6 +30,7 @@ from tony_core.job.spec import (
     Timeouts,
     Yarn,
 )
+from tony_core.job.tracking import read_certificates
 from tony_core.job.units import ENV_NAME, parse_limit
 
 OWN_LINKS = ("page", "portal", "tensorboard")
@@ -60,7 +61,7 @@ def build_job(settings: Settings, user: str) -> Job:
         metrics=Metrics(**fields("Metrics")),
         network=Network(**fields("Network")),
         history=History(**fields("History")),
-        mlflow=Mlflow(**_given(fields("Mlflow"))),
+        mlflow=_mlflow(settings),
         runtime=Runtime(**fields("Runtime")),
         limits=Limits(
             **fields("Limits"), total=_total_limits(settings), instances=_role_limits(settings)
@@ -75,9 +76,15 @@ def build_job(settings: Settings, user: str) -> Job:
     )
 
 
-def _given(fields: Dict[str, Any]) -> Dict[str, Any]:
-    """The fields that have a value: for a record whose texts are empty without one."""
-    return {name: value for name, value in fields.items() if value is not None}
+def _mlflow(settings: Settings) -> Mlflow:
+    fields = settings.read_fields("Mlflow")
+    given = {name: value for name, value in fields.items() if value is not None}
+    path = settings.text("tony.mlflow.ca-file")
+    certificates = read_certificates(path) if path and given.get("tracking_uri") else ""
+    if path and given.get("tracking_uri") and not certificates:
+        message = f"{path} has no certificate in PEM form, or cannot be read"
+        settings.problem(message, key="tony.mlflow.ca-file")
+    return Mlflow(**given, ca_pem=certificates)
 
 
 def _refuse_driver(settings: Settings) -> None:

@@ -102,9 +102,8 @@ def load_job(
     add_implied(expanded)
     settings = Settings(expanded, problems, cwd, site, arguments.defaults_from)
     job = build_job(settings, user)
-    ca_file = settings.text(tracking.CA_FILE) or ""
-    job = tracking.complete_tracking(job, ca_file, env)
-    problems.extend(tracking.check_tracking(job, ca_file, env))
+    job = tracking.with_credentials(job, env)
+    problems.extend(tracking.check_tracking(job, env))
     problems.extend(validate(job, settings, frameworks, needs_command))
     problems.extend(from_jvm.check_kerberos_keys(job, settings))
     if jvm:

@@ -17,9 +17,7 @@ from urllib.parse import urlsplit
 from tony_core.job.problems import Problem, Severity, problem_at
 from tony_core.job.spec import Job
 
-URI, EXPERIMENT, CA_FILE = (
-    "tony.mlflow.tracking-uri", "tony.mlflow.experiment", "tony.mlflow.ca-file",
-)  # fmt: skip
+URI, EXPERIMENT = "tony.mlflow.tracking-uri", "tony.mlflow.experiment"
 CREDENTIALS = {
     "username": "MLFLOW_TRACKING_USERNAME",
     "password": "MLFLOW_TRACKING_PASSWORD",
@@ -32,8 +30,8 @@ _CERTIFICATE = re.compile(
 )
 
 
-def complete_tracking(job: Job, ca_file: str, env: Mapping[str, str]) -> Job:
-    """The job with its tracker's certificates and credentials."""
+def with_credentials(job: Job, env: Mapping[str, str]) -> Job:
+    """The job with the credentials for its tracker."""
     if not job.mlflow.tracking_uri:
         return job
     own = dict((*job.program.container_env, *job.program.shell_env))
@@ -41,10 +39,10 @@ def complete_tracking(job: Job, ca_file: str, env: Mapping[str, str]) -> Job:
     if not given and _same_server(env.get("MLFLOW_TRACKING_URI", ""), job.mlflow.tracking_uri):
         given = dict(env)
     found = {field: given.get(name, "") for field, name in CREDENTIALS.items()}
-    return job.replace(mlflow=job.mlflow._replace(**found, ca_pem=_certificates(ca_file)))
+    return job.replace(mlflow=job.mlflow._replace(**found))
 
 
-def check_tracking(job: Job, ca_file: str, env: Mapping[str, str]) -> List[Problem]:
+def check_tracking(job: Job, env: Mapping[str, str]) -> List[Problem]:
     """What is wrong with a job's tracker."""
     mlflow = job.mlflow
     if not mlflow.tracking_uri:
@@ -56,9 +54,6 @@ def check_tracking(job: Job, ca_file: str, env: Mapping[str, str]) -> List[Probl
     if not mlflow.experiment or len(mlflow.experiment) > LONGEST_EXPERIMENT:
         text = f"a name of an experiment has 1 to {LONGEST_EXPERIMENT} characters"
         found.append(problem_at(job, EXPERIMENT, text))
-    if ca_file and not mlflow.ca_pem:
-        text = f"{ca_file} has no certificate in PEM form, or cannot be read"
-        found.append(problem_at(job, CA_FILE, text))
     is_given = bool(mlflow.password or mlflow.token)
     if is_given and mlflow.tracking_uri.startswith("http://"):
         text = "the credentials go to this server without TLS: use https where others may listen"
@@ -107,9 +102,9 @@ def _parts(text: str) -> Dict[str, object]:
     }  # fmt: skip
 
 
-def _certificates(path: str) -> str:
+def read_certificates(path: str) -> str:
     """The certificates of a file, and nothing else of it; empty where there are none."""
-    if not path or not os.path.isfile(path):
+    if not os.path.isfile(path):
         return ""
     try:
         with open(path, "rb") as stream:

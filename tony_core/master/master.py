@@ -47,7 +47,7 @@ from tony_core.master.state.journal import Journal, write_master_file
 from tony_core.master.state.journal_gate import JournalGate
 from tony_core.master.state.previous_attempt import read_previous_attempt
 from tony_core.master.token_watch import TokenWatch
-from tony_core.master.tracking.opening import open_tracker
+from tony_core.master.tracking.factory import open_tracker
 from tony_core.master.web.status_site import StatusSite
 from tony_core.protocol.messages import Ended, Running, Shutdown, Stop
 from tony_core.protocol.reactor import Reactor, Timer

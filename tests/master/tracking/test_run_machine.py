@@ -219,12 +219,12 @@ def test_pauses_grow_and_are_bounded() -> None:
         talk.step(DOWN)
         talk.step()
         times.append(talk.now)
-    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    pauses = [later - before for before, later in itertools.pairwise(times)]
     assert pauses[:5] == [2, 4, 8, 16, 32] and set(pauses[5:]) == {60}
     assert Unavailable() in talk.all
 
 
-def test_a_server_says_when_to_come_again() -> None:
+def test_a_server_names_the_pause() -> None:
     talk = begun()
     talk.feed(TagsChanged({"a": "b"}))
     talk.step(Answer(429, retry_after_s=17.0))

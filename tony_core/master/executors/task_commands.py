@@ -28,7 +28,7 @@ from tony_core.master.executors.environment import (
     unset_for,
 )
 from tony_core.master.session.commands import Member, PrepareTask, StartTasks
-from tony_core.master.tracking.opening import Tracker
+from tony_core.master.tracking.port import Tracker
 from tony_core.protocol.job_secret import executor_key
 from tony_core.protocol.messages import Prepare, Start, Welcome
 from tony_core.schedulers.container_pool import Launch

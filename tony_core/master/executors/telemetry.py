@@ -13,7 +13,7 @@ from tony_core.master.publish import Publisher
 from tony_core.master.session.commands import AddStoryLine, Level
 from tony_core.master.session.events import ExecutorReported
 from tony_core.master.state.journal import Journal
-from tony_core.master.tracking.opening import Tracker
+from tony_core.master.tracking.port import Tracker
 from tony_core.master.web.routes import Page
 from tony_core.protocol.messages import Ended, Noted, Register, Reported, Serving
 

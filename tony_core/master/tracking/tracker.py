@@ -21,7 +21,7 @@ from tony_core.master.session.commands import Finish
 from tony_core.master.tracking import run_machine as m
 from tony_core.master.tracking.http_sender import HttpSender
 from tony_core.master.tracking.mlflow_api import LONGEST_PARAM, Answer, Names, plain
-from tony_core.master.tracking.opening import Tracker
+from tony_core.master.tracking.port import Tracker
 from tony_core.protocol.messages import Reported
 from tony_core.protocol.reactor import Reactor, Timer
 
