@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -52,6 +53,13 @@ class FakeMlflow:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         self.connections.clear()
+
+    def wrap(self, context: ssl.SSLContext) -> None:
+        """Answer by TLS from now on."""
+        assert self._server is not None
+        self._server.socket = context.wrap_socket(
+            self._server.socket, server_side=True, do_handshake_on_connect=False
+        )
 
     @property
     def run(self) -> Dict[str, Any]:

@@ -86,6 +86,8 @@ class HttpSender:
             answer = self._exchange(request)
             with self._changed:
                 self._is_busy = False  # before the next request may come
+                if self._closed:
+                    break
             self._answered(number, answer)
         self._disconnect()
 
