@@ -157,8 +157,8 @@ def test_a_server_that_is_killed_in_the_middle(
     tags = {each["key"]: each["value"] for each in data["tags"]}
     params = {each["key"]: each["value"] for each in data["params"]}
     metrics = {each["key"]: each["value"] for each in data["metrics"]}
-    assert tags["tony.model"] == "/models/1" and tags["tony.tag.airflow.dag"] == "retrain"
-    assert tags["tony.state"] == "SUCCEEDED" and tags["tony.app_id"]
+    assert tags["tony/model"] == "/models/1" and tags["tony/tag/airflow.dag"] == "retrain"
+    assert tags["tony/state"] == "SUCCEEDED" and tags["tony/app_id"]
     assert params["arg.lr"] == "0.1" and params["tony.worker.instances"] == "1"
     assert metrics["own"] == 42.0 and params["lr"] == "1", "the program's own calls"
     steps = server.steps(info["run_id"], "loss")

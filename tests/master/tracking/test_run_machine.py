@@ -32,7 +32,7 @@ from tony_core.master.tracking.run_machine import (
     Unavailable,
 )
 
-FACTS = RunFacts("app_1", "exp", "train", "ann", 1000, (("tony.queue", "q"),), (("lr", "0.1"),))
+FACTS = RunFacts("app_1", "exp", "train", "ann", 1000, (("tony/queue", "q"),), (("lr", "0.1"),))
 DOWN = Answer(problem="it does not answer (refused)")
 
 
@@ -138,12 +138,12 @@ def test_a_run_from_its_begin_to_its_end() -> None:
     assert talk.of(RunKnown) == [RunKnown(KnownRun("run0", "7"))]
     talk.feed(MetricsReported({"loss": 0.5}, 3, 10.0))
     talk.settle()
-    talk.feed(JobEnded("SUCCEEDED", 20.0, {"tony.model": "/m"}))
+    talk.feed(JobEnded("SUCCEEDED", 20.0, {"tony/model": "/m"}))
     talk.settle()
     server = talk.server
     assert server.metrics == [("loss", 0.5, 3)]
     assert server.params == {"lr": "0.1"}
-    assert server.tags == {"tony.queue": "q", "tony.app_id": "app_1", "tony.model": "/m"}
+    assert server.tags == {"tony/queue": "q", "tony/app_id": "app_1", "tony/model": "/m"}
     assert server.status == "FINISHED"
     assert talk.machine.phase is Phase.OVER and talk.of(Done) == [Done()]
     assert not talk.of(Note)

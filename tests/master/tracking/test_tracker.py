@@ -80,10 +80,10 @@ def test_a_job_is_a_run(mlflow: FakeMlflow, tmp_path: Path) -> None:
     assert run["metrics"] == [("loss", 1.0, 0), ("loss", 0.5, 1), ("loss", 1 / 3, 2)]
     assert run["status"] == "FINISHED"
     tags = run["tags"]
-    assert tags["tony.app_id"] == "app_1" and tags["tony.model"] == "/models/1"
-    assert tags["tony.tag.airflow.dag"] == "retrain" and tags["tony.tag.plain"] == "true"
-    assert tags["tony.user"] == "tester" and tags["tony.state"] == "SUCCEEDED"
-    assert tags["tony.session"] == "0" and tags["tony.link.page"].startswith("http://")
+    assert tags["tony/app_id"] == "app_1" and tags["tony/model"] == "/models/1"
+    assert tags["tony/tag/airflow.dag"] == "retrain" and tags["tony/tag/plain"] == "true"
+    assert tags["tony/user"] == "tester" and tags["tony/state"] == "SUCCEEDED"
+    assert tags["tony/session"] == "0" and tags["tony/link/page"].startswith("http://")
     params = run["params"]
     assert params["tony.worker.instances"] == "1" and "tony.am.memory" not in params
     assert params["arg.lr"] == "0.1" and params["arg.fast"] == "true"

@@ -21,7 +21,7 @@ LONGEST_PARAM = 6000  # as of MLflow 2.8
 LONGEST_TAG = 5000
 LONGEST_RUN_NAME = 250
 LONGEST_EXPERIMENT = 500
-APP_TAG = "tony.app_id"  # by which a run is found again
+APP_TAG = "tony/app_id"  # by which a run is found again
 _ODD = re.compile(r"[^/\w.\- ]", re.ASCII)
 _RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}", re.ASCII)
 _STATUS = {"SUCCEEDED": "FINISHED", "KILLED": "KILLED"}
@@ -169,6 +169,7 @@ def find_run(experiment_id: str, app_id: str) -> Request:
 def create_run(
     experiment_id: str, name: str, user: str, start_ms: int, tags: Iterable[Tuple[str, str]]
 ) -> Request:
+    known = {name_of(name): plain(text, LONGEST_TAG) for name, text in tags}
     return Request(
         "runs/create",
         {
@@ -176,7 +177,7 @@ def create_run(
             "run_name": plain(name, LONGEST_RUN_NAME),
             "user_id": plain(user, LONGEST_NAME),
             "start_time": start_ms,
-            "tags": _pairs((name_of(name), plain(text, LONGEST_TAG)) for name, text in tags),
+            "tags": _pairs(known.items()),
         },
     )
 

@@ -80,7 +80,7 @@ class MlflowTracker(Tracker):
         """Programs of a session start."""
         if session != self._session:
             self._session = session
-            self._feed(m.TagsChanged({"tony.session": str(session)}))
+            self._feed(m.TagsChanged({"tony/session": str(session)}))
 
     def reported(self, task: str, message: Reported) -> None:
         """A program has reported: the chief's metrics by their names, others' below the task's."""
@@ -107,9 +107,9 @@ class MlflowTracker(Tracker):
             self._begin = None
         self._end = (self._reactor.call_later(END_S, self._end_late), then)
         view = self._publisher.view()[0]
-        tags = {"tony.state": command.state.value}
+        tags = {"tony/state": command.state.value}
         if command.diagnostics:
-            tags["tony.diagnostics"] = self._publisher.clean(command.diagnostics)
+            tags["tony/diagnostics"] = self._publisher.clean(command.diagnostics)
         tags.update(result_tags(view.result))
         at = self._publisher.wall(self._reactor.now())
         self._feed(m.JobEnded(command.state.value, at, tags))
@@ -190,21 +190,21 @@ def find_facts(job: Job, publisher: Publisher) -> m.RunFacts:
     chief = job.chief
     command = job.role(chief[0]).command if chief else job.roles[0].command
     tags: Dict[str, str] = {
-        "tony.user": info.user, "tony.queue": info.queue, "tony.framework": job.framework,
-        "tony.scheduler": job.scheduler, "mlflow.user": info.user, "mlflow.source.type": "JOB",
+        "tony/user": info.user, "tony/queue": info.queue, "tony/framework": job.framework,
+        "tony/scheduler": job.scheduler, "mlflow.user": info.user, "mlflow.source.type": "JOB",
         "mlflow.source.name": clean(command),
     }  # fmt: skip
     for name in ("portal", "page"):
         if info.links.get(name):
-            tags[f"tony.link.{name}"] = info.links[name]
+            tags[f"tony/link/{name}"] = info.links[name]
     for name, url in job.links:
-        tags[f"tony.link.{name}"] = clean(url)
+        tags[f"tony/link/{name}"] = clean(url)
     for tag in job.tags:
         name, colon, value = tag.partition(":")
-        tags[f"tony.tag.{name}"] = clean(value if colon else "true")
+        tags[f"tony/tag/{name}"] = clean(value if colon else "true")
     for name, folder in (
-        ("tony.checkpoint_dir", job.program.checkpoint_dir),
-        ("tony.tensorboard_log_dir", job.program.tensorboard_log_dir),
+        ("tony/checkpoint_dir", job.program.checkpoint_dir),
+        ("tony/tensorboard_log_dir", job.program.tensorboard_log_dir),
     ):
         if folder:
             tags[name] = clean(folder)
@@ -256,8 +256,8 @@ def result_tags(result: Any) -> Dict[str, str]:
     """What the chief gave to ``tony.result()``, and its model's path where it names one."""
     if result is None:
         return {}
-    found = {"tony.result": json.dumps(result)}
+    found = {"tony/result": json.dumps(result)}
     model = result.get("model") if isinstance(result, dict) else None
     if isinstance(model, str):
-        found["tony.model"] = model
+        found["tony/model"] = model
     return found
