@@ -111,3 +111,11 @@ def test_only_certificates_of_the_ca_file_travel(tmp_path: Path) -> None:
     path.write_text(f"a secret\n-----BEGIN KEY-----\n{certificate}")
     job = load(tracking_uri=URI, ca_file=str(path)).job
     assert job.mlflow.ca_pem == certificate
+
+
+def test_no_role_is_called_mlflow() -> None:
+    with pytest.raises(JobError, match="mlflow"):
+        load_job(
+            JobArguments(executes="true", conf={"tony.mlflow.instances": "1"}), env={}, conf_dir="",
+            program=(),
+        )  # fmt: skip

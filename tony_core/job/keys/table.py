@@ -24,7 +24,7 @@ RESERVED_ROLES = frozenset(
     (
         *("application", "task", "am", "container", "containers", "docker", "execution"),
         *("history", "portal", "yarn", "horovod", "driver", "client", "runtime", "keytab"),
-        "kerberos",
+        *("kerberos", "mlflow"),
         *("http", "https", "secret", "other", "version-info"),
         *("gpu-exec-path", "python-exec-path"),
         "local",  # tony.local.memory is the embedded scheduler's

@@ -84,12 +84,16 @@ class HttpSender:
                 self._next = None
                 self._is_busy = True
             answer = self._exchange(request)
-            with self._changed:
-                self._is_busy = False  # before the next request may come
-                if self._closed:
-                    break
+            if not self._is_free():
+                break
             self._answered(number, answer)
         self._disconnect()
+
+    def _is_free(self) -> bool:
+        """Note the end of a request, before the next one may come; False: it was the last."""
+        with self._changed:
+            self._is_busy = False
+            return not self._closed
 
     def _exchange(self, request: Request) -> Answer:
         """The answer to a request; a connection that the server has closed is opened once more."""
