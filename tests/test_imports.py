@@ -29,6 +29,7 @@ _BOTTOM = (
 _CLIENT = (
     "tony_core.charts",
     "tony_core.view",
+    "tony_core.prometheus",
     "tony_core.schedulers",
     "tony_core.bundle",
     "tony_core.bundle.jobfolder",
@@ -67,6 +68,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         *_BOTTOM,
     ),
     "tony_core.view": ("tony_core.schedulers", "tony_core.jsontext"),
+    "tony_core.prometheus": ("tony_core.view", "tony_core.schedulers"),
     "tony_core.frameworks": (
         "tony_core.job",
         "tony_core.plugins",
@@ -76,6 +78,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.charts",
         "tony_core.static",
         "tony_core.view",
+        "tony_core.prometheus",
         "tony_core.schedulers",
         "tony_core.bundle.jobfolder",
         "tony_core.bundle.localization",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,3 +60,31 @@ def test_all_series_share_one_budget() -> None:
             store.add(f"w:{task}", float(round_), {"a": 1.0, "b": 2.0})
     kept = sum(len(p) for t in store.to_json()["task"].values() for p in t.values())
     assert kept <= 2 * 2000
+
+
+class TestTheRate:
+    def test_of_the_last_minute(self) -> None:
+        series = Series()
+        for at in range(200):
+            series.add(float(at), at * 3.0, 400)
+        assert series.rate(199.0, 60.0) == pytest.approx(3.0)
+
+    def test_counts_anew_where_a_program_starts_again(self) -> None:
+        series = Series()
+        for at, step in enumerate((100, 110, 120, 50, 52, 54)):
+            series.add(float(at), float(step), 400)
+        assert series.rate(5.0, 60.0) == pytest.approx(2.0)
+
+    def test_is_0_once_nothing_is_reported(self) -> None:
+        series = Series()
+        series.add(0.0, 1.0, 400)
+        assert series.rate(1.0, 60.0) is None, "one value is no speed"
+        series.add(1.0, 5.0, 400)
+        assert series.rate(2.0, 60.0) == 4.0
+        assert series.rate(62.0, 60.0) == 0.0
+
+    def test_of_a_thinned_series(self) -> None:
+        series = Series()
+        for at in range(1000):
+            series.add(float(at), at * 2.0, 16)
+        assert series.rate(999.0, 60.0) == pytest.approx(2.0)

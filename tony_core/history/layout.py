@@ -73,6 +73,7 @@ class StoryKind(str, Enum):
     NODE_FORGIVEN = "node-forgiven"
 
     # the master's own trouble
+    TRACKING = "tracking"  # of the job as a run, by another server
     TOKENS = "tokens"  # they end, or no fresh ones come
     JOURNAL = "journal"
     HISTORY = "history"

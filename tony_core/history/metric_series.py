@@ -67,6 +67,25 @@ class Series:
         self.values = self.values[::2]
         self._stride *= 2
 
+    def rate(self, now: float, within_s: float) -> Optional[float]:
+        """How fast the value has grown lately, a second; 0 once it has not changed for so long.
+
+        Where it fell (a program that starts again at its checkpoint), counting begins anew.
+        """
+        if self.last is None:
+            return None
+        at, value = end, highest = self.last
+        if now - end > within_s:
+            return 0.0
+        for index in range(len(self.times) - 1, -1, -1):
+            if self.values[index] > value:
+                break
+            if self.times[index] < at:
+                at, value = self.times[index], self.values[index]
+                if end - at >= within_s:
+                    break
+        return (highest - value) / (end - at) if at < end else None
+
     def points(self) -> List[Tuple[float, float]]:
         """What is kept, the newest value at the end."""
         out = list(zip(self.times, self.values))

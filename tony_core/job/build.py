@@ -21,6 +21,7 @@ from tony_core.job.spec import (
     Local,
     MasterSpec,
     Metrics,
+    Mlflow,
     Network,
     Program,
     Role,
@@ -29,6 +30,7 @@ from tony_core.job.spec import (
     Timeouts,
     Yarn,
 )
+from tony_core.job.tracking import read_certificates
 from tony_core.job.units import ENV_NAME, parse_limit
 
 OWN_LINKS = ("page", "portal", "tensorboard")
@@ -59,6 +61,7 @@ def build_job(settings: Settings, user: str) -> Job:
         metrics=Metrics(**fields("Metrics")),
         network=Network(**fields("Network")),
         history=History(**fields("History")),
+        mlflow=_mlflow(settings),
         runtime=Runtime(**fields("Runtime")),
         limits=Limits(
             **fields("Limits"), total=_total_limits(settings), instances=_role_limits(settings)
@@ -71,6 +74,17 @@ def build_job(settings: Settings, user: str) -> Job:
         group_dependencies=_group_dependencies(settings, roles, dict(groups), named.known),
         settings=all_settings(settings),
     )
+
+
+def _mlflow(settings: Settings) -> Mlflow:
+    fields = settings.read_fields("Mlflow")
+    given = {name: value for name, value in fields.items() if value is not None}
+    path = settings.text("tony.mlflow.ca-file")
+    certificates = read_certificates(path) if path and given.get("tracking_uri") else ""
+    if path and given.get("tracking_uri") and not certificates:
+        message = f"{path} has no certificate in PEM form, or cannot be read"
+        settings.problem(message, key="tony.mlflow.ca-file")
+    return Mlflow(**given, ca_pem=certificates)
 
 
 def _refuse_driver(settings: Settings) -> None:

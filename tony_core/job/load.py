@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from tony_core.job import from_jvm
+from tony_core.job import from_jvm, tracking
 from tony_core.job.build import build_job
 from tony_core.job.layers import Substitution, add_implied, check_known, merge, parse_conf
 from tony_core.job.problems import JobError, Problem, did_you_mean, errors, warnings
@@ -102,6 +102,8 @@ def load_job(
     add_implied(expanded)
     settings = Settings(expanded, problems, cwd, site, arguments.defaults_from)
     job = build_job(settings, user)
+    job = tracking.with_credentials(job, env)
+    problems.extend(tracking.check_tracking(job, env))
     problems.extend(validate(job, settings, frameworks, needs_command))
     problems.extend(from_jvm.check_kerberos_keys(job, settings))
     if jvm:

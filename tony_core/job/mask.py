@@ -223,6 +223,7 @@ def job_secrets(job: Job) -> Set[str]:
     for name, value in (*job.program.shell_env, *job.program.container_env):
         if is_secret(name):
             values.add(value)
+    values.update(text for text in (job.mlflow.password, job.mlflow.token) if text)
     return values
 
 

@@ -228,6 +228,21 @@ class History(NamedTuple):
         return f"{self.portal_url.rstrip('/')}/jobs/{app_id}" if self.portal_url else ""
 
 
+class Mlflow(NamedTuple):
+    """The MLflow server where the job is a run; none without an address."""
+
+    tracking_uri: str = ""
+    experiment: str = "Default"
+    run_name: str = ""  # empty: the job's name
+    ca_pem: str = ""  # certificates of authorities
+    username: str = ""
+    password: str = ""
+    token: str = ""
+
+    def __repr__(self) -> str:  # without the credentials
+        return f"Mlflow(tracking_uri={self.tracking_uri!r}, experiment={self.experiment!r})"
+
+
 class Runtime(NamedTuple):
     """The Python and the place of our own code on nodes."""
 
@@ -313,6 +328,7 @@ class Job(NamedTuple):
     hadoop: Hadoop = Hadoop()
     local: Local = Local()
     yarn: Yarn = Yarn()
+    mlflow: Mlflow = Mlflow()
     fail_on_worker_failure: bool = True
     links: Tuple[Tuple[str, str], ...] = ()  # name -> URL: who submitted it, for its page
     groups: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()  # group name -> roles

@@ -47,6 +47,7 @@ from tony_core.master.state.journal import Journal, write_master_file
 from tony_core.master.state.journal_gate import JournalGate
 from tony_core.master.state.previous_attempt import read_previous_attempt
 from tony_core.master.token_watch import TokenWatch
+from tony_core.master.tracking.factory import open_tracker
 from tony_core.master.web.status_site import StatusSite
 from tony_core.protocol.messages import Ended, EndProgram, Running, Shutdown, Stop
 from tony_core.protocol.reactor import Reactor, Timer
@@ -121,9 +122,12 @@ class Master:
             self.reactor, self._journal, context.attempt == 1, self._go_on, self._add_line,
             self._publisher.trouble,
         )  # fmt: skip
+        self._tracker = open_tracker(
+            self.reactor, job, self._publisher, self._journal, self._add_line, self.log
+        )
         self._telemetry = Telemetry(
             self._publisher, self._page, self._journal, self.feed, self._add_line,
-            self._connection_lost,
+            self._connection_lost, self._tracker,
         )  # fmt: skip
         self.liveness = Liveness(job.timeouts.heartbeat_s, job.timeouts.max_missed_heartbeats)
         self._executors = ExecutorServer(
@@ -137,7 +141,7 @@ class Master:
         self._address_bound = frozenset(
             r.name for r in job.roles if framework.task_restart(job, r).address_bound
         )
-        self._task_commands = TaskCommands(job, framework, artifacts, context.app_id)
+        self._task_commands = TaskCommands(job, framework, artifacts, context.app_id, self._tracker)
         self._services = FrameworkServices(
             self.reactor, job, framework, self._site.host, self._service_failed, self.log,
             self._executors.nodes,
@@ -224,7 +228,7 @@ class Master:
             # The pool's first event has the containers of the previous attempt.
             self._inherit = self.reactor.call_later(INHERIT_S, self._inherited, ())
         else:
-            self._begin_with(e.Begin())
+            self._tracker.begin(lambda: self._begin_with(e.Begin()))
 
     def _inherited(self, containers: Tuple[Container, ...]) -> None:
         """Take over the previous attempt's containers: from the pool, or none after a timeout."""
@@ -233,11 +237,9 @@ class Master:
         self._inherit.cancel()
         self._inherit = None
         journal = self._previous.journal
-        addresses = {
-            item.id: journal.executors[item.id]
-            for item in containers
-            if item.id in journal.executors
-        }
+        known = journal.executors
+        addresses = {item.id: known[item.id] for item in containers if item.id in known}
+        self._tracker.begin(lambda: None)
         self._begin_with(e.ContainersInherited(containers, journal.record))
         self._reconnector.call_all(addresses)
 
@@ -417,7 +419,7 @@ class Master:
         self._pool_events.close()
         self._services.close_all()
         self._executors.close()
-        self._finalizer.perform(command)
+        self._tracker.finish(command, lambda: self._finalizer.perform(command))
 
     # ------------------------------------------------------------------ from executors and clients
 
@@ -486,6 +488,7 @@ class Master:
         self._page.close()
         self._executors.close()
         self._services.close_all()
+        self._tracker.close()
         self._history.close(CRASH_HISTORY_S)
         self._journal.close(CRASH_HISTORY_S)
         self.reactor.close()

@@ -8,6 +8,7 @@ a :class:`~tony_core.master.recorder.Recorder`.
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from tony_core.history.metric_series import SeriesStore
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Report = Callable[[float, str], None]
 
 REPORT_S = 1.0
+EXPOSED_S = 1.0  # how old the text for Prometheus may be
+RATE_S = 60.0  # the time over which steps are counted
 
 
 class Publisher:
@@ -53,6 +56,8 @@ class Publisher:
         self._seen_version = -1
         self._seen_at = 0.0
         self._encoded: Dict[str, Tuple[int, bytes]] = {}
+        self._exposition: Tuple[float, bytes] = (-math.inf, b"")
+        self._first_start: Optional[float] = None  # of a program, seconds since the epoch
         self._offset = offset  # from the master's clock to seconds since the epoch
         self._reported: Optional[Tuple[float, str]] = None
         self._reporting = False
@@ -92,7 +97,7 @@ class Publisher:
             self._seen_version != self.version and now - self._seen_at >= least
         ):
             self._seen = view_job(
-                self._state(), self.info, now, self.wall, self.series.latest, self.clean
+                self._state(), self.info, now, self.wall, self._measures, self.clean
             )
             self._seen_version = self.version
             self._seen_at = now
@@ -114,6 +119,30 @@ class Publisher:
             known = (version, json.dumps(make(), separators=(",", ":"), default=str).encode())
             self._encoded[name] = known
         return known[1], version
+
+    def exposition(self) -> bytes:
+        """Return the job's figures for Prometheus, made at most once a second."""
+        from tony_core.prometheus import write_job  # most jobs are never asked for it
+
+        now = self._reactor.now()
+        if now - self._exposition[0] >= EXPOSED_S:
+            view = self.view()[0]
+            if self._first_start is None:
+                self._first_start = min((t.started for t in view.tasks if t.started), default=None)
+            until = self._first_start or view.finished or self.wall(now)
+            waited = max(0.0, until - (view.submitted or until))
+            self._exposition = (now, write_job(view, self.wall(now), waited))
+        return self._exposition[1]
+
+    def _measures(self, task: str) -> Dict[str, float]:
+        """The newest measures of a task, with the speed of its steps."""
+        found = self.series.latest(task)
+        if "step" in found:
+            steps = self.series.series(task, "step")
+            rate = steps.rate(self.wall(self._reactor.now()), RATE_S)
+            if rate is not None:
+                found["steps_per_second"] = round(rate, 6)
+        return found
 
     def add_measures(self, task: str, values: Mapping[str, float]) -> None:
         """Add what an executor measured of a task now."""

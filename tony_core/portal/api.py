@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import Any, Dict, List, Mapping, Tuple
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from tony_core.jsontext import write_value
+from tony_core.portal.index.rows import Query
 from tony_core.portal.job_source import JobSource
 from tony_core.portal.pages.job import OpenJob, course_of, open_job, reading, report_of
 from tony_core.portal.site import Problem, Site, check_query, json_answer, json_bytes
+from tony_core.prometheus import CONTENT_TYPE, write_job
 
 LONGEST_WAIT_S = 30.0
+LIVE_STATES = ("ACCEPTED", "RUNNING")
+MOST_TARGETS = 2000  # for one Prometheus
+TARGETS_OF_A_PAGE = 200
 LOOK_S = 1.0  # between two looks for news
 
 
@@ -63,6 +69,23 @@ def routes(site: Site) -> List[Route]:
     def course(request: Request) -> Response:
         return json_answer(course_of(site, request, open_job(site, request)).timeline)
 
+    def exposition(request: Request) -> Response:
+        job = open_job(site, request)
+        viewer = site.viewer(request).name
+        made = site.cache.get(
+            job.row,
+            "exposition",
+            lambda: write_job(job.view, time.time(), job.row.figures.get("waiting_s")),
+            len,
+            viewer,
+            lambda made: not job.problems,
+        )
+        return Response(made, media_type=CONTENT_TYPE)
+
+    def targets(request: Request) -> Response:
+        check_query(request)
+        return json_answer(find_targets(site, request))
+
     async def events(request: Request) -> Response:
         check_query(request, "since", "wait", "location")
         since = _number(request, "since")
@@ -88,6 +111,8 @@ def routes(site: Site) -> List[Route]:
         Route("/jobs/{app_id}/api/events", events),
         Route("/jobs/{app_id}/api/config", config),
         Route("/jobs/{app_id}/api/advice", advice),
+        Route("/jobs/{app_id}/api/prometheus", exposition),
+        Route("/prometheus/targets", targets),
     ]
 
 
@@ -103,6 +128,39 @@ def job_json(job: OpenJob) -> Mapping[str, Any]:
         "problems": list(job.problems),
     }
     return {**found, **more}
+
+
+def find_targets(site: Site, request: Request) -> List[Mapping[str, Any]]:
+    """The running jobs that the viewer may see, as Prometheus' ``http_sd`` reads them.
+
+    Each is a target at this portal, which shows its figures by the viewer's rights: a scraper
+    needs no way to the masters. The id is the target's ``instance``; what else is known of a job
+    is in meta labels, since the job's own samples have it too.
+    """
+    found: Dict[str, Mapping[str, Any]] = {}
+    query = Query(state=LIVE_STATES, limit=TARGETS_OF_A_PAGE)
+    viewer = site.viewer(request)
+    for _ in range(MOST_TARGETS // TARGETS_OF_A_PAGE):
+        page = site.index.page(query, viewer)
+        for row in page.rows:
+            labels = {
+                "__scheme__": request.url.scheme,
+                "__metrics_path__": (
+                    f"{site.base(request)}/jobs/{quote(row.app_id, safe='')}/api/prometheus"
+                ),
+                "instance": row.app_id,
+                "__meta_tony_name": row.name,
+                "__meta_tony_user": row.owner,
+                "__meta_tony_queue": row.queue,
+                "__meta_tony_pipeline": row.pipeline,
+            }
+            target = {"targets": [request.url.netloc], "labels": labels}
+            if not row.has_ended:  # its scheduler may know better than the index
+                found.setdefault(row.app_id, target)
+        if not page.next or not page.rows:
+            break
+        query = query._replace(after=page.next)
+    return list(found.values())
 
 
 def tasks_json(job: OpenJob) -> Mapping[str, Any]:

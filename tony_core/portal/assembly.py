@@ -23,6 +23,7 @@ from tony_core.portal.job_folders import JobFolder
 from tony_core.portal.jvm.publication import JhistPublisher
 from tony_core.portal.live_jobs import LiveJobs
 from tony_core.portal.locations import open_job
+from tony_core.portal.monitoring import LiveKey
 from tony_core.portal.schedulers import SchedulerPool
 from tony_core.portal.settings import Settings
 from tony_core.portal.sources import Sources
@@ -93,6 +94,10 @@ class Portal(NamedTuple):
     def notes(self) -> List[str]:
         """What who runs the portal should know of the places."""
         return [note for state in self.scanner.states() for note in state.notes]
+
+    def list_live(self) -> List[LiveKey]:
+        """State, queue and user of each job that waits or runs."""
+        return [(job.status.state.value, job.status.queue, job.owner) for job in self.live.jobs()]
 
     def numbers(self) -> Dict[str, float]:
         """Gauges for Prometheus."""

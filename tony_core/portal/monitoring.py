@@ -1,11 +1,13 @@
 """What the portal measures of itself, for ``/health`` and Prometheus (``/metrics``).
 
-No name of a user or a job is in it. Labels have few values, whatever a request contains.
+No name of a job is in it; users and queues are labels of the jobs that run, for an administrator or
+the addresses that the settings name. Labels have few values, whatever a request or a job contains.
 """
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Mapping, Tuple
+from collections import Counter as Counted
+from typing import Callable, Dict, Iterable, Mapping, Tuple
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -18,7 +20,13 @@ from prometheus_client import (
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-PAGES = frozenset("jobs api users queues compare trends static login logout health metrics".split())
+LiveKey = Tuple[str, str, str]
+
+PAGES = frozenset(
+    "jobs api users queues compare trends static login logout health metrics prometheus".split()
+)
+MOST_SERIES = 500  # of running jobs; the rest are counted together
+OTHER = "(other)"
 _METHODS = frozenset(("GET", "HEAD", "POST"))
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -51,12 +59,24 @@ class Monitoring:
         self._sessions = Gauge(
             "tony_portal_sessions", "Logins that are valid now.", registry=self._registry
         )
+        self._live = Gauge(
+            "tony_jobs", "Jobs that wait or run now, as the schedulers list them.",
+            ("state", "queue", "user"), registry=self._registry,
+        )  # fmt: skip
+        self._list_live: Callable[[], Iterable[LiveKey]] = tuple
         self._gauges: Dict[str, Gauge] = {}
 
     def watch(
-        self, find_problem: Callable[[], str], numbers: Callable[[], Mapping[str, float]]
+        self,
+        find_problem: Callable[[], str],
+        numbers: Callable[[], Mapping[str, float]],
+        list_live: Callable[[], Iterable[LiveKey]] = tuple,
     ) -> None:
-        """``find_problem`` says why the portal is not well; ``numbers`` are gauges by name."""
+        """``find_problem`` says why the portal is not well; ``numbers`` are gauges by name.
+
+        ``list_live``: state, queue and user of each job that waits or runs.
+        """
+        self._list_live = list_live
         self._find_problem = find_problem
         self._numbers = numbers
 
@@ -88,7 +108,20 @@ class Monitoring:
                 text = name.replace("_", " ").capitalize() + "."
                 self._gauges[name] = Gauge(f"tony_portal_{name}", text, registry=self._registry)
             self._gauges[name].set(value)
+        self._live.clear()
+        for labels, count in count_live(self._list_live()).items():
+            self._live.labels(*labels).set(count)
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+
+def count_live(jobs: Iterable[LiveKey], most: int = MOST_SERIES) -> Dict[LiveKey, int]:
+    """How many jobs there are by state, queue and user; the smallest together as others'."""
+    counts = Counted(jobs)
+    found: Dict[LiveKey, int] = {}
+    for at, (key, count) in enumerate(counts.most_common()):
+        key = key if at < most else (key[0], OTHER, OTHER)
+        found[key] = found.get(key, 0) + count
+    return found
 
 
 def page_of(path: str) -> str:

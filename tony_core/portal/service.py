@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 from types import FrameType
-from typing import Callable, Iterator, Mapping, NamedTuple, Optional
+from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Optional
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -32,7 +32,7 @@ from tony_core.portal.access.sessions import Sessions
 from tony_core.portal.connections import listen, raise_file_limit, server_config
 from tony_core.portal.endings import Audit, Endings, describe_ending
 from tony_core.portal.index.rows import JobRow
-from tony_core.portal.monitoring import Monitoring
+from tony_core.portal.monitoring import LiveKey, Monitoring
 from tony_core.portal.settings import Settings
 from tony_core.portal.viewer import Viewer
 
@@ -47,6 +47,7 @@ class Parts(NamedTuple):
     find_problem: Callable[[], str] = lambda: ""
     numbers: Callable[[], Mapping[str, float]] = dict
     close: Callable[[], None] = lambda: None
+    list_live: Callable[[], Iterable[LiveKey]] = tuple
 
 
 class PortalError(ClientError):
@@ -101,7 +102,7 @@ def open_gate(settings: Settings, make_parts: Callable[[Settings, Audit], Parts]
 
         parts = make_parts(settings, audit)
         stack.callback(parts.close)
-        monitoring.watch(parts.find_problem, parts.numbers)
+        monitoring.watch(parts.find_problem, parts.numbers, parts.list_live)
         yield Gate(parts.app, settings, login, sessions, log, monitoring)
 
 
@@ -180,7 +181,7 @@ def make_parts(settings: Settings, audit: Audit) -> Parts:
         are_ill = bool(states) and all(state.problem for state in states)
         return "no history location can be read" if are_ill else ""
 
-    return Parts(portal.app, find_problem, portal.numbers, portal.close)
+    return Parts(portal.app, find_problem, portal.numbers, portal.close, portal.list_live)
 
 
 def bind(settings: Settings) -> socket.socket:

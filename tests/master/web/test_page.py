@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.fuzzing import fuzz, mutations
 from tests.master.shell import ScriptedPool, Shell, a_job, until
+from tony_core import prometheus
 from tony_core.job.spec import MasterSpec, Program, Resources, Role
 from tony_core.master.web.logs import PIECE, TAIL, read_ends, read_log
 from tony_core.master.web.page_html import inside, page
@@ -494,3 +496,51 @@ def test_of_an_elastic_role_the_page_shows_how_many_are_there() -> None:
     assert "3 running · worker 3 of 2..4<" in page(
         job, tasks_named("worker:0", "worker:1", "worker:2"), {"task": {}}, [], "n", 0
     )
+
+
+class TestPrometheus:
+    def test_figures_of_the_job(self, shell: Shell) -> None:
+        (executor,) = shell.gang(1)
+        executor.send_messages(
+            Measured(0, {"rss_mb": 2.0}), Reported(0, 0.5, {NASTY: 0.25}, step=10)
+        )
+        until(lambda: b"tony_task_reported{" in shell.get("/metrics")[1])
+        status, body, headers = shell.get("/metrics")
+        assert status == 200
+        assert headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        found = {
+            family.name: family.samples for family in text_string_to_metric_families(body.decode())
+        }
+        assert found["tony_job_info"][0].labels["name"] == NASTY
+        (sample,) = found["tony_task_reported"]
+        assert (sample.labels["name"], sample.value) == (NASTY, 0.25)
+        assert found["tony_task_memory_rss_bytes"][0].value == 2 * 2**20
+        assert found["tony_job_waiting_seconds"][0].value >= 0
+
+    def test_is_made_at_most_once_a_second(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: List[int] = []
+        original = prometheus.write_job
+
+        def write_job(*arguments: Any) -> bytes:
+            made.append(1)
+            return original(*arguments)
+
+        monkeypatch.setattr(prometheus, "write_job", write_job)
+        monkeypatch.setattr("tony_core.master.publish.EXPOSED_S", 1000.0)
+        for _ in range(20):
+            assert shell.get("/metrics")[0] == 200
+        assert len(made) == 1
+
+    def test_speed_of_steps(self, shell: Shell) -> None:
+        (executor,) = shell.gang(1)
+        executor.send_messages(Reported(0, None, {}, step=10))
+        until(lambda: shell.json("/api/tasks")["tasks"][0]["step"] == 10)
+        time.sleep(0.05)
+        executor.send_messages(Reported(0, None, {}, step=20))
+        until(lambda: shell.json("/api/tasks")["tasks"][0]["measures"].get("steps_per_second"))
+
+    def test_has_the_rules_of_the_page(self, shell: Shell) -> None:
+        assert shell.get("/metrics", Host="evil.example")[0] == 403
+        assert shell.get("/metrics", "POST", b"x")[0] == 405

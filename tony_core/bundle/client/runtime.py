@@ -71,6 +71,7 @@ CLIENT_ONLY = (
     "job/layers.py",
     "job/load.py",
     "job/settings.py",
+    "job/tracking.py",
     "job/validate.py",
     "job/xml_edit.py",
     "job/xmlfile.py",
@@ -98,6 +99,7 @@ _TOP = (
     "jsontext.py",
     "loopback.py",
     "plugins.py",
+    "prometheus.py",
     "version.py",
     "view.py",
 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, List, Tuple
 
-from tony_core.job.keys import application, from_jvm, roles, site, timeouts
+from tony_core.job.keys import application, from_jvm, roles, site, timeouts, tracking
 from tony_core.job.keys.key import Key, Kind, Status
 from tony_core.job.keys.table import RESERVED_ROLES, table
 
 _PARTS: Tuple[Tuple[str, List[Key]], ...] = (
     ("Roles, containers and the application master", roles.KEYS),
     ("The application", [*application.KEYS, *timeouts.KEYS]),
-    ("The site", [*site.KEYS, *from_jvm.KEYS]),
+    ("The site", [*site.KEYS, *tracking.KEYS, *from_jvm.KEYS]),
 )
 _HEAD = """\
 # Keys of a job file

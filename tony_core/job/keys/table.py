@@ -14,7 +14,7 @@ import functools
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.job.keys import application, from_jvm, roles, site, timeouts
+from tony_core.job.keys import application, from_jvm, roles, site, timeouts, tracking
 from tony_core.job.keys.key import Key, Status
 from tony_core.job.problems import did_you_mean
 
@@ -24,7 +24,7 @@ RESERVED_ROLES = frozenset(
     (
         *("application", "task", "am", "container", "containers", "docker", "execution"),
         *("history", "portal", "yarn", "horovod", "driver", "client", "runtime", "keytab"),
-        "kerberos",
+        *("kerberos", "mlflow"),
         *("http", "https", "secret", "other", "version-info"),
         *("gpu-exec-path", "python-exec-path"),
         "local",  # tony.local.memory is the embedded scheduler's
@@ -110,7 +110,9 @@ class Table:
 
 @functools.cache
 def table() -> Table:
-    return Table([*roles.KEYS, *application.KEYS, *timeouts.KEYS, *site.KEYS, *from_jvm.KEYS])
+    return Table(
+        [*roles.KEYS, *application.KEYS, *timeouts.KEYS, *site.KEYS, *tracking.KEYS, *from_jvm.KEYS]
+    )
 
 
 def modern_name(name: str) -> str:

@@ -3,7 +3,7 @@
 From the weakest to the strongest:
 
 1. ``PYTHONUNBUFFERED=1``, so that a log can be followed while it is written;
-2. the framework's variables (``TF_CONFIG``, ``MASTER_ADDR``...);
+2. the framework's variables (``TF_CONFIG``, ``MASTER_ADDR``...), and the tracker's;
 3. ``--container_env``, then ``--shell_env``: what the user says beats the framework, since
    much of a framework's environment is a matter of tuning (an interface, a timeout);
 4. the task's identity (``JOB_NAME``, ``SESSION_ID``...): one text for all tasks, which is
@@ -51,6 +51,7 @@ class StartInfo(NamedTuple):
     session: int
     parameters: Optional[str] = None
     has_spec: bool = True
+    tracker: Mapping[str, str] = {}  # the variables of the job's tracker
 
 
 def port_names(job: Job, framework: Framework, role: str, index: int) -> Tuple[str, ...]:
@@ -155,6 +156,7 @@ def task_environment(
     return {
         "PYTHONUNBUFFERED": "1",
         **from_framework,
+        **info.tracker,
         **dict(gang.job.program.container_env),
         **dict(gang.job.program.shell_env),
         **identity_variables(gang, peer, info),

@@ -28,6 +28,7 @@ from tony_core.master.executors.environment import (
     unset_for,
 )
 from tony_core.master.session.commands import Member, PrepareTask, StartTasks, WarnProgram
+from tony_core.master.tracking.port import Tracker
 from tony_core.protocol.job_secret import executor_key
 from tony_core.protocol.messages import Preemption, Prepare, Start, Welcome
 from tony_core.schedulers.container_pool import Launch
@@ -53,12 +54,18 @@ class TaskCommands:
     """Builds messages and launches for one job."""
 
     def __init__(
-        self, job: Job, framework: Framework, artifacts: Tuple[Artifact, ...], app_id: str
+        self,
+        job: Job,
+        framework: Framework,
+        artifacts: Tuple[Artifact, ...],
+        app_id: str,
+        tracker: Optional[Tracker] = None,
     ) -> None:
         self._job = job
         self._framework = framework
         self._artifacts = artifacts
         self._app_id = app_id
+        self._tracker = tracker or Tracker()
         self._plans: Dict[Tuple[int, str], _Plan] = {}  # (session, task) -> its start
         self._noted: Set[str] = set()
 
@@ -184,7 +191,11 @@ class TaskCommands:
         elif not command.restart and self._gathered(command):
             gang = gang.with_services(serve(command.session, len(gang.ranked())))
         texts = shared_texts(gang, self._framework)
-        info = StartInfo(self._app_id, command.session, command.parameters, CLUSTER_SPEC in texts)
+        self._tracker.started(command.session)
+        info = StartInfo(
+            self._app_id, command.session, command.parameters, CLUSTER_SPEC in texts,
+            self._tracker.environment(),
+        )  # fmt: skip
         plan = _Plan(gang, info, json.dumps(texts).encode())
         self._plans.update(((command.session, task), plan) for task in command.tasks)
         return plan

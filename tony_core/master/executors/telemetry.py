@@ -13,6 +13,7 @@ from tony_core.master.publish import Publisher
 from tony_core.master.session.commands import AddStoryLine, Level
 from tony_core.master.session.events import ExecutorReported
 from tony_core.master.state.journal import Journal
+from tony_core.master.tracking.port import Tracker
 from tony_core.master.web.routes import Page
 from tony_core.protocol.messages import Ended, Noted, Register, Reported, Serving
 
@@ -31,6 +32,7 @@ class Telemetry:
         feed: Callable[[ExecutorReported], None],
         add_line: Callable[[AddStoryLine], None],
         disconnected: Callable[[str], None],
+        tracker: Tracker,
     ) -> None:
         self._publisher = publisher
         self._page = page
@@ -38,6 +40,7 @@ class Telemetry:
         self._feed = feed
         self._add_line = add_line
         self.disconnected = disconnected
+        self._tracker = tracker
         self._tasks: Dict[str, Tuple[str, int]] = {}  # container -> task, session
         self._tensorboard = ""  # the container that serves it
         self._noted_once: Set[str] = set()  # keys of notes that are shown once
@@ -66,6 +69,7 @@ class Telemetry:
                 if getattr(message, name) is not None:
                     values[name] = float(getattr(message, name))
             self.measured(container_id, message.session, values)
+            self._tracker.reported(self._task(container_id)[0], message)
         self._feed(event)
 
     def measured(self, container_id: str, session: int, values: Mapping[str, float]) -> None:

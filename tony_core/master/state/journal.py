@@ -38,6 +38,7 @@ class JournalContent(NamedTuple):
     executors: Mapping[str, str] = {}  # container id -> host:port
     end: Optional[Mapping[str, Any]] = None  # {"state", "diagnostics"} once it is decided
     began: Optional[float] = None  # the job's first Begin, seconds since the epoch
+    tracked: Mapping[str, str] = {}  # the job's run at its tracker
 
 
 class Journal:
@@ -56,6 +57,7 @@ class Journal:
         self._executors: Dict[str, str] = {}
         self._end: Optional[Mapping[str, Any]] = None
         self._began: Optional[float] = None
+        self.tracked: Mapping[str, str] = {}
         self.dirty = False  # addresses changed since the last write
         self._delay_s = REMOTE_DELAY_S if is_remote(state_dir) else LOCAL_DELAY_S
 
@@ -75,7 +77,7 @@ class Journal:
         except ValueError as error:
             raise JournalError(f"{join(self.folder.folder, JOURNAL)}: {error}") from error
         self._record, self._executors = content.record, dict(content.executors)
-        self._end, self._began = content.end, content.began
+        self._end, self._began, self.tracked = content.end, content.began, content.tracked
         return content
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -86,6 +88,11 @@ class Journal:
     def began(self, at: float) -> None:
         """Note when the job began (wall clock), for the next write."""
         self._began = at
+
+    def track(self, run: Mapping[str, str]) -> None:
+        """Note the job's run at its tracker; the master saves it as it does addresses."""
+        self.tracked = run
+        self.dirty = True
 
     def ended(self, state: str, diagnostics: str) -> None:
         """Save the job's end: durable when this returns or :attr:`pending` turns false."""
@@ -116,6 +123,7 @@ class Journal:
             "executors": self._executors,
             "end": self._end,
             "began": self._began,
+            "tracked": self.tracked,
         }
         # The preprocess step's output may be secret, and a request's URL may be logged.
         private = self._record.get("parameters") is not None
@@ -155,7 +163,9 @@ def parse_journal(data: bytes) -> JournalContent:
             _expect(is_right(record[name]), f"record.{name}")
     if record and not record.get("outcome") and "session" not in record:
         raise ValueError("record.session is missing")
-    return JournalContent(found["attempt"], record, executors, end, found["began"])
+    tracked = found.get("tracked", {})  # a journal of an older version has none
+    _expect(isinstance(tracked, dict) and _are_texts(tracked.values()), "tracked")
+    return JournalContent(found["attempt"], record, executors, end, found["began"], tracked)
 
 
 def _expect(is_right: bool, name: str) -> None:

@@ -132,6 +132,7 @@ class Page:
             "/api/tasks": lambda ex: self._cached(ex, "tasks", self._tasks),
             "/api/metrics": lambda ex: self._cached(ex, "metrics", self._metrics),
             "/api/events": self._events,
+            "/metrics": self._exposition,
         }
 
     def handle(self, exchange: Exchange) -> None:
@@ -247,6 +248,11 @@ class Page:
             exchange.answer(Response(304, b"", _JSON, headers))
         else:
             exchange.answer(Response(200, body, _JSON, headers))
+
+    def _exposition(self, exchange: Exchange) -> None:
+        from tony_core.prometheus import CONTENT_TYPE
+
+        exchange.answer(Response(200, self._publisher.exposition(), CONTENT_TYPE, _BASE))
 
     def _events(self, exchange: Exchange) -> None:
         query = exchange.request.query

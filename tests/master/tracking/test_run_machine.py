@@ -1,0 +1,410 @@
+"""What is sent to MLflow and when, whatever the server answers: no socket, no clock."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Dict, List, Optional, Tuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tony_core.master.tracking import mlflow_api as api
+from tony_core.master.tracking import run_machine
+from tony_core.master.tracking.mlflow_api import Answer, Batch, Metric, Names, name_of
+from tony_core.master.tracking.run_machine import (
+    Answered,
+    Begin,
+    Command,
+    Done,
+    Event,
+    JobEnded,
+    KnownRun,
+    MetricsReported,
+    Note,
+    Phase,
+    RunFacts,
+    RunKnown,
+    RunMachine,
+    Send,
+    TagsChanged,
+    Tick,
+    Unavailable,
+)
+
+FACTS = RunFacts("app_1", "exp", "train", "ann", 1000, (("tony/queue", "q"),), (("lr", "0.1"),))
+DOWN = Answer(problem="it does not answer (refused)")
+
+
+class Server:
+    """MLflow as the machine sees it: the runs that it has, and what was logged."""
+
+    def __init__(self) -> None:
+        self.experiments: Dict[str, str] = {}
+        self.runs: Dict[str, str] = {}  # id -> the job's tag
+        self.metrics: List[Tuple[str, float, int]] = []
+        self.params: Dict[str, str] = {}
+        self.tags: Dict[str, str] = {}
+        self.status = ""
+        self.refused_key = ""
+
+    def answer(self, request: api.Request) -> Answer:
+        body = request.body or {}
+        if request.path == "experiments/get-by-name":
+            found = self.experiments.get(request.query[0][1])
+            if found is None:
+                return Answer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST"})
+            return Answer(200, {"experiment": {"experiment_id": found}})
+        if request.path == "experiments/create":
+            self.experiments[str(body["name"])] = "7"
+            return Answer(200, {"experiment_id": "7"})
+        if request.path == "runs/search":
+            runs = [{"info": {"run_id": run}} for run in self.runs]
+            return Answer(200, {"runs": runs[: body["max_results"]]} if runs else {})
+        if request.path == "runs/create":
+            run = f"run{len(self.runs)}"
+            self.runs[run] = "app_1"
+            self.tags.update((tag["key"], tag["value"]) for tag in body["tags"])
+            return Answer(200, {"run": {"info": {"run_id": run}}})
+        if request.path == "runs/update":
+            self.status = str(body["status"])
+            return Answer(200, {})
+        assert request.path == "runs/log-batch"
+        entries = [*body.get("metrics", []), *body.get("params", []), *body.get("tags", [])]
+        assert 0 < len(entries) <= api.BATCH
+        if self.refused_key in [entry["key"] for entry in entries]:
+            return Answer(400, {"error_code": "INVALID_PARAMETER_VALUE", "message": "bad key"})
+        for each in body.get("metrics", []):
+            self.metrics.append((each["key"], each["value"], each["step"]))
+        self.params.update((each["key"], each["value"]) for each in body.get("params", []))
+        self.tags.update((each["key"], each["value"]) for each in body.get("tags", []))
+        return Answer(200, {})
+
+
+class Conversation:
+    """A machine and a server; time goes on as the machine asks."""
+
+    def __init__(self, facts: RunFacts = FACTS, server: Optional[Server] = None) -> None:
+        self.server = server or Server()
+        self.machine = RunMachine(facts)
+        self.now = 0.0
+        self.all: List[Command] = []
+        self.request: Optional[Send] = None
+
+    def feed(self, event: Event) -> List[Command]:
+        found = self.machine.handle(event, self.now)
+        self.machine.validate()
+        self.all += found
+        sends = [command for command in found if isinstance(command, Send)]
+        assert len(sends) <= 1
+        if isinstance(event, Answered):
+            self.request = None
+        for command in sends:
+            assert self.request is None, "one request at a time"
+            self.request = command
+        return found
+
+    def step(self, answer: Optional[Answer] = None) -> None:
+        """The next answer, or the next deadline."""
+        if self.request is not None:
+            number, request = self.request
+            self.feed(Answered(number, answer or self.server.answer(request)))
+            return
+        due = self.machine.next_deadline()
+        if due is not None:
+            self.now = max(self.now, due)
+            self.feed(Tick())
+
+    def settle(self, answer: Optional[Answer] = None, most: int = 200) -> None:
+        """Go on until nothing is due."""
+        for _ in range(most):
+            if self.request is None and self.machine.next_deadline() is None:
+                return
+            self.step(answer)
+
+    def of(self, kind: Any) -> List[Any]:
+        return [command for command in self.all if isinstance(command, kind)]
+
+
+def begun(**more: Any) -> Conversation:
+    made = Conversation(**more)
+    made.feed(Begin())
+    made.settle()
+    return made
+
+
+def test_a_run_from_its_begin_to_its_end() -> None:
+    talk = begun()
+    assert talk.of(RunKnown) == [RunKnown(KnownRun("run0", "7"))]
+    talk.feed(MetricsReported({"loss": 0.5}, 3, 10.0))
+    talk.settle()
+    talk.feed(JobEnded("SUCCEEDED", 20.0, {"tony/model": "/m"}))
+    talk.settle()
+    server = talk.server
+    assert server.metrics == [("loss", 0.5, 3)]
+    assert server.params == {"lr": "0.1"}
+    assert server.tags == {"tony/queue": "q", "tony/app_id": "app_1", "tony/model": "/m"}
+    assert server.status == "FINISHED"
+    assert talk.machine.phase is Phase.OVER and talk.of(Done) == [Done()]
+    assert not talk.of(Note)
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [
+        ("SUCCEEDED", "FINISHED"),
+        ("FAILED", "FAILED"),
+        ("KILLED", "KILLED"),
+        ("TIMED_OUT", "FAILED"),
+    ],
+)
+def test_ends(state: str, status: str) -> None:
+    talk = begun()
+    talk.feed(JobEnded(state, 1.0))
+    talk.settle()
+    assert talk.server.status == status
+
+
+def test_a_next_master_goes_on_with_the_run_of_the_journal() -> None:
+    server = Server()
+    begun(server=server)
+    talk = Conversation(server=server)
+    found = talk.feed(Begin(KnownRun("run0", "7"), is_first=False))
+    assert RunKnown(KnownRun("run0", "7")) in found, "at once, though the server may be down"
+    talk.settle()
+    talk.feed(MetricsReported({"loss": 0.4}, 9, 1.0))
+    talk.settle()
+    assert list(server.runs) == ["run0"] and server.status == "RUNNING"
+    assert server.metrics == [("loss", 0.4, 9)]
+
+
+def test_a_next_master_without_a_journal_finds_the_run() -> None:
+    server = Server()
+    begun(server=server)
+    talk = Conversation(server=server)
+    talk.feed(Begin(is_first=False))
+    talk.settle()
+    assert list(server.runs) == ["run0"]
+    assert talk.machine.run.run_id == "run0"
+
+
+def test_a_request_whose_answer_was_lost_makes_no_second_run() -> None:
+    talk = Conversation()
+    talk.feed(Begin())
+    while talk.machine.phase is not Phase.CREATE_RUN or talk.request is None:
+        talk.step()
+    talk.server.answer(talk.request.request)  # it was carried out
+    talk.step(DOWN)
+    talk.settle()
+    assert list(talk.server.runs) == ["run0"]
+
+
+def test_a_server_that_is_down_loses_nothing_once_it_is_back() -> None:
+    talk = begun()
+    for step in range(50):
+        talk.feed(MetricsReported({"loss": float(step)}, step, float(step)))
+        if step % 5 == 0:
+            talk.step(DOWN)
+            talk.step(DOWN)
+    assert len(talk.of(Note)) == 1, "one line, however long it lasts"
+    talk.settle()
+    assert sorted(step for _, _, step in talk.server.metrics) == list(range(50))
+
+
+def test_pauses_grow_and_are_bounded() -> None:
+    talk = Conversation()
+    talk.feed(Begin())
+    times = []
+    for _ in range(12):
+        talk.step(DOWN)
+        talk.step()
+        times.append(talk.now)
+    pauses = [later - before for before, later in itertools.pairwise(times)]
+    assert pauses[:5] == [2, 4, 8, 16, 32] and set(pauses[5:]) == {60}
+    assert Unavailable() in talk.all
+
+
+def test_a_server_names_the_pause() -> None:
+    talk = begun()
+    talk.feed(TagsChanged({"a": "b"}))
+    talk.step(Answer(429, retry_after_s=17.0))
+    assert talk.machine.next_deadline() == talk.now + 17
+    talk.step()
+    talk.step(Answer(429, retry_after_s=1e9))
+    assert talk.machine.next_deadline() == talk.now + 60
+
+
+def test_no_answer_has_a_deadline() -> None:
+    talk = Conversation()
+    talk.feed(Begin())
+    request, talk.request = talk.request, None
+    assert request is not None
+    talk.step()
+    assert talk.now == run_machine.ANSWER_S
+    assert Unavailable() in talk.all
+    talk.feed(Answered(request.number, Answer(200, {"experiment": {"experiment_id": "9"}})))
+    assert talk.machine.phase is Phase.FIND_EXPERIMENT, "too late"
+
+
+def test_what_the_server_refuses_is_found_and_dropped() -> None:
+    talk = begun()
+    talk.server.refused_key = "bad"
+    values = {f"m{number}": 1.0 for number in range(100)}
+    talk.feed(MetricsReported({**values, "bad": 2.0}, 1, 1.0))
+    talk.feed(TagsChanged({"good": "tag"}))
+    talk.settle()
+    assert {key for key, _, _ in talk.server.metrics} == set(values)
+    assert talk.server.tags["good"] == "tag"
+    (note,) = talk.of(Note)
+    assert "'bad'" in note.text
+
+
+def test_a_server_that_refuses_everything_is_given_up() -> None:
+    talk = begun()
+    for step in range(500):
+        talk.feed(MetricsReported({"loss": 1.0}, step, 1.0))
+    talk.settle(Answer(400), most=1000)
+    assert talk.machine.phase is Phase.OVER
+    assert len(talk.of(Send)) < 200
+    assert talk.feed(MetricsReported({"loss": 1.0}, 1, 1.0)) == []
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503, 302, 200])
+def test_odd_answers_are_tried_again(status: int) -> None:
+    talk = Conversation()
+    talk.feed(Begin())
+    for _ in range(10):
+        talk.step(Answer(status, {"message": "x" * 1000}))
+    assert talk.machine.phase in (Phase.FIND_EXPERIMENT,)
+    (note,) = talk.of(Note)
+    assert len(note.text) < 400
+    talk.settle()
+    assert talk.machine.run.run_id == "run0"
+
+
+def test_a_run_that_was_deleted_there_is_given_up() -> None:
+    talk = begun()
+    talk.feed(TagsChanged({"a": "b"}))
+    talk.step(Answer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST"}))
+    assert talk.machine.phase is Phase.OVER
+
+
+def test_an_experiment_that_was_deleted_is_named() -> None:
+    talk = Conversation()
+    talk.feed(Begin())
+    for _ in range(10):
+        talk.step(Answer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST"}))
+        talk.step(Answer(400, {"error_code": "RESOURCE_ALREADY_EXISTS"}))
+    assert talk.machine.phase is Phase.OVER
+    assert "was deleted" in talk.of(Note)[0].text
+
+
+def test_the_end_waits_for_one_failure_more_only() -> None:
+    talk = begun()
+    talk.feed(TagsChanged({"a": "b"}))
+    talk.step(DOWN)
+    talk.feed(JobEnded("FAILED", 1.0))
+    talk.step(DOWN)
+    assert talk.machine.phase is Phase.OVER and talk.of(Done) == [Done()]
+
+
+def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_machine, "QUEUED", 100)
+    talk = Conversation()
+    talk.feed(Begin())
+    for step in range(1000):
+        talk.feed(MetricsReported({"loss": 1.0}, step, 1.0))
+    assert talk.machine.dropped == 900
+    talk.settle()
+    assert [step for _, _, step in talk.server.metrics] == list(range(900, 1000))
+    assert len(talk.of(Note)) == 1
+
+
+def test_the_number_of_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_machine, "MOST_NAMES", 10)
+    talk = begun()
+    talk.feed(MetricsReported({f"m{number}": 1.0 for number in range(50)}, 1, 1.0))
+    talk.settle()
+    assert len(talk.server.metrics) == 10
+    assert len(talk.of(Note)) == 1
+
+
+ANSWERS = st.one_of(
+    st.none(),
+    st.builds(
+        Answer,
+        st.sampled_from([0, 200, 302, 400, 401, 404, 429, 500]),
+        st.dictionaries(
+            st.sampled_from("error_code experiment experiment_id run runs message".split()),
+            st.one_of(
+                st.sampled_from(["RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS", "1"]),
+                st.text(max_size=5), st.none(), st.lists(st.none(), max_size=2),
+                st.dictionaries(st.just("info"), st.none()),
+            ),
+        ),
+    ),
+)  # fmt: skip
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("step"), ANSWERS),
+        st.tuples(st.just("metrics"), st.dictionaries(st.text(), st.floats(-1e9, 1e9), max_size=3)),
+        st.tuples(st.just("tags"), st.dictionaries(st.text(), st.text(), max_size=3)),
+        st.tuples(st.just("late"), st.integers(0, 50)),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.booleans())
+def test_whatever_happens_it_ends_and_makes_one_run(steps: List[Any], answers: bool) -> None:
+    talk = Conversation()
+    talk.feed(Begin())
+    for number, (kind, value) in enumerate(steps):
+        if kind == "step":
+            talk.step(value)
+        elif kind == "metrics":
+            talk.feed(MetricsReported(value, number, float(number)))
+        elif kind == "tags":
+            talk.feed(TagsChanged(value))
+        else:
+            talk.feed(Answered(value, Answer(200)) if talk.request is None else Tick())
+    talk.feed(JobEnded("SUCCEEDED", 1.0))
+    talk.settle(None if answers else DOWN, most=400)
+    assert talk.machine.phase is Phase.OVER
+    assert len(talk.of(Done)) == 1
+    assert len(talk.server.runs) <= 1
+    assert len(talk.of(Note)) <= 6
+
+
+class TestNames:
+    @given(st.text(max_size=300))
+    def test_are_what_mlflow_accepts(self, text: str) -> None:
+        made = name_of(text)
+        assert 0 < len(made) <= api.LONGEST_NAME
+        assert not made.startswith(("/", "..")) and "//" not in made
+        assert all(part not in ("", ".", "..") for part in made.split("/"))
+
+    @given(st.lists(st.text(), unique=True, max_size=50))
+    def test_of_different_texts_are_different(self, texts: List[str]) -> None:
+        names = Names(100)
+        assert len({names.find(text) for text in texts}) == len(texts)
+        assert all(names.find(text) == names.find(text) for text in texts)
+
+    def test_keep_what_they_can(self) -> None:
+        assert name_of("train/loss top-1.x") == "train/loss top-1.x"
+        assert name_of("../../etc") == "etc"
+        assert name_of("a:b") == "a_b"
+
+
+def test_a_batch_in_halves_has_all_of_it() -> None:
+    points = tuple(Metric(str(number), 1.0, 1, 1) for number in range(5))
+    whole = Batch(points, (("p", "1"),), (("t", "2"),))
+    parts, singles = [whole], []
+    while parts:
+        part = parts.pop()
+        halves = part.halves()
+        parts += halves
+        if not halves:
+            singles.append(part)
+    assert len(singles) == 7 and all(part.entries == 1 for part in singles)
