@@ -56,6 +56,7 @@ class Running(NamedTuple):
     stderr_since: int
     usage: ResourceUsage
     reports: ReportFile
+    env: Dict[str, str]
 
 
 class Program:
@@ -82,9 +83,9 @@ class Program:
         self._ports = Ports()
         self._prepare: Optional[Prepare] = None
         self._folder_maker: Optional[working_folder.FolderMaker] = None
-        self._folder = context.work
+        self.folder = context.work
         self._venv: Optional[str] = None
-        self._running: Optional[Running] = None
+        self.running: Optional[Running] = None
         self._sweep: Optional[Sweep] = None
         self._everything = False
         self._finder: Optional[tensorboard.TensorBoardFinder] = None
@@ -113,8 +114,8 @@ class Program:
     def reaped(self, pid: int, status: int, largest_rss_mb: float) -> bool:
         """Note the end of a child; returns whether it was one of those here."""
         exit_code, number = decode_status(status)
-        if self._running is not None and pid == self._running.pid:
-            self._ended(self._running, exit_code, number, largest_rss_mb)
+        if self.running is not None and pid == self.running.pid:
+            self._ended(self.running, exit_code, number, largest_rss_mb)
             return True
         if self._finder is not None and self._finder.reaped(pid, exit_code):
             return True
@@ -140,7 +141,7 @@ class Program:
             self._ports.close()
         self._prepare = prepare
         name = working_folder.choose_name(self._context.work, prepare.session)
-        self._folder = os.path.join(self._context.work, name)
+        self.folder = os.path.join(self._context.work, name)
         try:
             self._folder_maker = working_folder.FolderMaker(
                 self._reactor, self._context, name, prepare.source, self._folder_made
@@ -233,14 +234,14 @@ class Program:
 
     def _watch_program_server(self) -> None:
         port = self._ports.numbers.get(tensorboard.PORT)
-        if port is not None and self._running is not None:
+        if port is not None and self.running is not None:
             self._program_server = ProgramServerWatch(
-                self._reactor, self._running.pid, self._host, port, self._serving, self._warn
+                self._reactor, self.running.pid, self._host, port, self._serving, self._warn
             )
 
     def _environment(self, start: Start) -> Dict[str, str]:
         work = self._context.work
-        name = os.path.basename(self._folder)[len(working_folder.PREFIX) :]
+        name = os.path.basename(self.folder)[len(working_folder.PREFIX) :]
         files_dir = None
         if start.files:
             files_dir = os.path.join(work, working_folder.FILES_PREFIX + name)
@@ -251,7 +252,7 @@ class Program:
         env = environment.build_environment(
             container,
             start,
-            cwd=self._folder,
+            cwd=self.folder,
             program=self._context.program,
             report_file=os.path.join(work, f"report-{name}.jsonl"),
             files_dir=files_dir,
@@ -271,18 +272,19 @@ class Program:
         self._ports.share(given)
         now = self._reactor.now()
         try:
-            spawned = spawn(argv, env, self._folder, stdout, stderr)
+            spawned = spawn(argv, env, self.folder, stdout, stderr)
             check_executed(spawned)
         except (OSError, ValueError, NotExecuted) as error:
             cause, message = explain_failure(error, argv[0], env)
             self._not_started(start, 126, cause, message)
             return False
-        self._running = Running(
+        self.running = Running(
             start.session,
             spawned.pid,
             offsets["stderr"],
             ResourceUsage(now),
             ReportFile(env["TONY_REPORT_FILE"], start.session),
+            env,
         )
         called = environment.reachable_ports(start, given)
         self._watch = PortWatch(self._reactor, self._ports, called, spawned.pid, self._ports_lost)
@@ -316,7 +318,7 @@ class Program:
             self._warn("TensorBoard is not started: the task has no port for it")
             return None
         cwd = self._context.work
-        return tensorboard.make_spec(settings, self._host, port, self._folder, self._venv, cwd, env)
+        return tensorboard.make_spec(settings, self._host, port, self.folder, self._venv, cwd, env)
 
     @property
     def _host(self) -> str:
@@ -359,14 +361,14 @@ class Program:
         self._probe = None
         if not ready:
             self._warn(f"TensorBoard did not answer within {tensorboard.READY_S:g} s")
-        elif self._running is not None and serves(self._running.pid, spec.port):
+        elif self.running is not None and serves(self.running.pid, spec.port):
             self._serving(spec.port, "")
         else:
             self._ports_lost([spec.name])
 
     def _ports_lost(self, names: List[str]) -> None:
-        if self._running is not None:
-            self._emit(PortsTaken(self._reactor.now(), self._running.session, names))
+        if self.running is not None:
+            self._emit(PortsTaken(self._reactor.now(), self.running.session, names))
 
     def _serving(self, port: int, message: str) -> None:
         self._emit(Observed(self._reactor.now(), Serving(tensorboard.PORT, port, message)))
@@ -380,7 +382,7 @@ class Program:
     # ------------------------------------------------------------------ while it runs
 
     def _sample_usage(self) -> None:
-        running = self._running
+        running = self.running
         if running is None:
             return
         now = self._reactor.now()
@@ -391,7 +393,7 @@ class Program:
         self._timers[0] = self._reactor.call_with_slack(self._interval_s, early, self._sample_usage)
 
     def _read_reports(self) -> None:
-        running = self._running
+        running = self.running
         if running is None:
             return
         report = running.reports.read_new()
@@ -406,7 +408,7 @@ class Program:
 
     def _ended(self, running: Running, exit_code: int, number: int, rss_mb: float) -> None:
         self._stop_watching()
-        self._running = None
+        self.running = None
         now = self._reactor.now()
         # The file may hold more than is read at once.
         report = running.reports.read_new()
@@ -414,7 +416,7 @@ class Program:
             self._emit(Observed(now, report))
             report = running.reports.read_new()
         lines = last_lines(self._context.log("stderr"), running.stderr_since, STDERR_LINES)
-        lines = relative_paths(self._folder, lines)
+        lines = relative_paths(self.folder, lines)
         first = max(0, len(lines) - self._error_lines)
         self._emit(
             ProgramEnded(
@@ -424,7 +426,7 @@ class Program:
                 number,
                 lines[first:],
                 self._ports.list_taken() if exit_code else [],
-                min(map(working_folder.free_mb, (self._folder, self._context.log_dir))),
+                min(map(working_folder.free_mb, (self.folder, self._context.log_dir))),
                 running.usage.total(now, rss_mb, self._spared()),
                 lines[:first],
             )
@@ -440,7 +442,7 @@ class Program:
             if self._finder is not None:
                 self._finder.cancel()
                 self._finder = None
-            if self._running is None and self._prepare is not None:
+            if self.running is None and self._prepare is not None:
                 session = self._prepare.session
                 self._emit(
                     ProgramNotStarted(
@@ -469,7 +471,7 @@ class Program:
     def _reap_program(self) -> Set[int]:
         """The program, while the kernel has not given us its exit code."""
         self._reap()
-        return {self._running.pid} if self._running is not None else set()
+        return {self.running.pid} if self.running is not None else set()
 
     def _spared(self) -> Set[int]:
         spared = set(self._helpers()) | self._gpu_metrics.pids

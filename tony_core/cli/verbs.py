@@ -20,6 +20,7 @@ VERBS: Dict[str, str] = {
     "status": "the state of a job, in a few lines",
     "describe": "everything known of a job",
     "logs": "what a job's tasks wrote",
+    "shell": "open a terminal, or run a command, beside a running task's program",
     "kill": "end jobs",
     "history": "jobs that have ended",
     "compare": "jobs side by side: configuration, time, cost, results, metrics",
