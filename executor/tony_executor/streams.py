@@ -27,7 +27,7 @@ from tony_core.protocol.messages import (
     StreamOpened,
     StreamTaken,
 )
-from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
 from tony_core.protocol.tunnel import (
     MAX_STREAMS,
     PIECE,
@@ -85,8 +85,10 @@ class Streams:
             self._open(message)
             return
         stream = self._streams.get(getattr(message, "stream", -1))
-        if stream is None:
-            return  # it has ended, and the master does not know yet
+        if stream is not None:  # else it has ended, and the master does not know yet
+            stream.reactor.call(self._pass_on, stream, message)
+
+    def _pass_on(self, stream: _Stream, message: Message) -> None:
         try:
             if isinstance(message, StreamData):
                 stream.write(unpack_data(message.data), message.end)
@@ -103,14 +105,14 @@ class Streams:
         """Note the end of a child; returns whether it was a stream's."""
         for stream in list(self._streams.values()):
             if stream.pid == pid:
-                stream.exited(exit_code)
+                stream.reactor.call(stream.exited, exit_code)
                 return True
         return False
 
     def close_all(self, reason: str) -> None:
         """End all of them, for this reason."""
         for stream in list(self._streams.values()):
-            stream.close(reason)
+            stream.reactor.call(stream.close, reason)
 
     def _open(self, message: OpenStream) -> None:
         number = message.stream
@@ -134,7 +136,7 @@ class Streams:
             return
         self._streams[number] = stream
         self._send(StreamOpened(number, note))
-        stream.begin()
+        stream.reactor.call(stream.begin)
 
     def _admit(self, message: OpenStream) -> ProgramPlace:
         if not self._allowed.get(message.kind, False):
@@ -173,16 +175,20 @@ def connect_notebook(folder: str) -> Tuple[socket.socket, str]:
     try:
         with open(os.path.join(folder, NOTEBOOK_FILE), encoding="utf-8") as file:
             found = json.load(file)
-        path, token = str(found["socket"]), str(found["token"])
+        name, token = os.path.basename(str(found["socket"])), str(found["token"])
     except (OSError, ValueError, KeyError, TypeError):
         raise Refusal("this task runs no notebook (yet)") from None
     sock = socket.socket(socket.AF_UNIX)
+    # The folder's own path may be longer than a socket's may be.
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
-        sock.connect(path)
+        sock.connect(f"/proc/self/fd/{place}/{name}")
     except OSError as error:
         sock.close()
         reason = error.strerror or str(error)
         raise Refusal(f"the notebook does not listen (yet): {reason}") from None
+    finally:
+        os.close(place)
     sock.setblocking(False)
     return sock, token
 
@@ -202,7 +208,7 @@ class _Stream:
         sock: Optional[socket.socket] = None,
     ) -> None:
         self.pid = shell.pid if shell is not None else None
-        self._reactor = reactor
+        self.reactor = self._reactor = GuardedReactor(reactor, self._failed)
         self._number = number
         self._send = send
         self._forget = forget
@@ -218,6 +224,14 @@ class _Stream:
         self._message = ""
         self._closed = False
         self._drain: Optional[Timer] = None
+
+    def _failed(self, error: Exception) -> bool:
+        """End it over a fault of ours: the program beside it is worth more than a shell."""
+        if self._closed:
+            self._forget(self._number)
+        else:
+            self.close(f"a fault of tony's own: {type(error).__name__}: {error}")
+        return True
 
     def begin(self) -> None:
         """Read its output from now on."""
@@ -298,11 +312,12 @@ class _Stream:
                 self._watch()
             return
         del self._outputs[fd]
-        if fd != self._entry:
-            self._reactor.unwatch(fd)
-            os.close(fd)
-        else:
+        if fd == self._entry:
             self._watch_entry_only(fd)
+        else:
+            self._reactor.unwatch(fd)
+            if self._sock is None:  # a socket's has two directions, and is closed at the end
+                os.close(fd)
         if self._outputs:
             return
         if self._sock is not None:

@@ -131,7 +131,8 @@ class Page:
         if not self._is_host_ours(exchange):
             return
         if exchange.request.path.startswith(PREFIX) and self.tunnels is not None:
-            self.tunnels.handle(exchange)
+            if self.tunnels.handle(exchange):
+                self._clients.client_seen()
         elif exchange.request.method == "PUT":
             _refuse_method(exchange)
         elif self._gate is not None:

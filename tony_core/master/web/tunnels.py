@@ -22,7 +22,7 @@ from tony_core.master.web.server import Exchange, Response
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import Message
-from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
 from tony_core.protocol.tunnel import (
     CLIENT,
     PREFIX,
@@ -58,8 +58,8 @@ class Tunnels:
         self._tunnels: Dict[str, _Tunnel] = {}
         self._closed = False
 
-    def handle(self, exchange: Exchange) -> None:
-        """Answer one request below ``/tunnel/``."""
+    def handle(self, exchange: Exchange) -> bool:
+        """Answer one request below ``/tunnel/``; whether the job's owner asks."""
         words = exchange.request.path[len(PREFIX) :].split("/")
         method = exchange.request.method
         try:
@@ -74,6 +74,8 @@ class Tunnels:
             if tunnel is not None:
                 tunnel.end(str(error))
             raise BadRequest(410, str(error)) from None
+        tunnel = self._tunnels.get(words[0])
+        return tunnel is not None and tunnel.established
 
     def close(self, reason: str) -> None:
         """End all tunnels: the job has ended."""
@@ -144,7 +146,7 @@ class _Tunnel:
     ) -> None:
         self.name = name
         self.peer = peer
-        self._reactor = reactor
+        self._reactor = reactor = GuardedReactor(reactor, self._failed)
         self._channel = channel
         self._tunnels = tunnels
         self._streams = streams
@@ -155,6 +157,10 @@ class _Tunnel:
         self._soon: Optional[Timer] = None
         self._ended = ""
         self._deadline = reactor.call_later(HANDSHAKE_S, self.end, "no handshake")
+
+    def _failed(self, error: Exception) -> bool:
+        self.end(f"a fault of tony's own: {type(error).__name__}")
+        return True
 
     @property
     def established(self) -> bool:
