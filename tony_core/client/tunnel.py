@@ -47,7 +47,7 @@ from tony_core.schedulers.port import AppState, Scheduler
 
 DIRECT_S = 3.0  # to reach the master itself; a firewall may drop what is sent there
 CALL_S = 10.0
-WAIT_S = 15.0  # of a request for bytes
+WAIT_S = 10.0  # of a request for bytes
 RETRY_S = 20.0
 HANDSHAKE_S = 20.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0  # between two requests through a proxy
