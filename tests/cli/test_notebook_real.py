@@ -228,7 +228,8 @@ while True:
     message = json.loads(connection.recv())
     if message["msg_type"] == "stream":
         print(message["content"]["text"], end="")
-    if message["msg_type"] == "execute_reply":
+    ours = message["parent_header"].get("msg_id") == header["msg_id"]
+    if ours and message["content"].get("execution_state") == "idle":
         break
 connection.close()
 """

@@ -138,6 +138,6 @@ def test_a_site_that_forbids_shells(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert done.returncode == 3 and "tony.shell.enabled" in done.stderr
 
 
-def test_the_key_is_the_owners_alone(job: str, tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_key(job: str, tmp_path: Path) -> None:
     path = tmp_path / "home" / "apps" / job / "client-key.json"
     assert path.stat().st_mode & 0o777 == 0o600

@@ -117,7 +117,7 @@ def shake(client: Channel, master: Channel) -> None:
                 target.receive(data)
 
 
-def test_the_key_is_the_clients_alone() -> None:
+def test_the_key_makes_a_client() -> None:
     client, master = ends()
     shake(client, master)
     assert master.speaks_for(CLIENT)
