@@ -23,6 +23,7 @@ from tony_core.protocol.tunnel import PIECE, WINDOW
 from tony_core.schedulers.port import AppState, AppStatus, Scheduler, SchedulerError
 
 ASK_S = 0.5  # between two tries while the notebook does not answer yet
+QUIET_S = 20.0  # a master that has just started has no key for its owner yet
 LOOK_S = 2.0  # between two looks at the job's state
 
 
@@ -47,6 +48,7 @@ class Notebook:
         self._tunnel: Optional[Tunnel] = None
         self._token = ""
         self._noted = ""
+        self._since = reactor.now()  # there is no tunnel
         self._final: Optional[AppStatus] = None
         self._stopped = threading.Event()
         self._connections: Dict[int, _Connection] = {}
@@ -86,7 +88,8 @@ class Notebook:
                     self._scheduler, self._app_id, self._reactor, self._tunnel_lost
                 )
         except (TunnelError, SchedulerError) as error:
-            self._note(str(error))
+            if self._reactor.now() - self._since > QUIET_S:
+                self._note(str(error))
         if self._tunnel is None:
             self._reactor.call_later(ASK_S, self._connect)
         else:
@@ -94,6 +97,7 @@ class Notebook:
 
     def _tunnel_lost(self, reason: str) -> None:
         self._tunnel = None
+        self._since = self._reactor.now()
         for connection in list(self._connections.values()):
             connection.drop()
         if self._final is None:

@@ -92,7 +92,8 @@ def open_tunnel(
 
         page = make(call_s=DIRECT_S if direct else CALL_S)
         try:
-            answer = read_object(page.exchange("PUT", "tunnel/new")[2])
+            once = "?once=1" if page.proxied else ""
+            answer = read_object(page.exchange("PUT", f"tunnel/new{once}")[2])
             return Tunnel(reactor, str(answer["tunnel"]), key, make, on_lost)
         except (PageError, ValueError, KeyError) as error:
             problems.append(str(error))
@@ -118,6 +119,7 @@ class Tunnel:
         self._make_page = make_page
         self._pages = [make_page(), make_page()]
         self.proxied = self._pages[0].proxied
+        self._once = "&once=1" if self.proxied else ""  # the proxy opens a connection a request
         self._on_lost = on_lost
         self._channel = Channel(
             key.key, dialler=True, container_id=CLIENT, binding=b"tunnel " + name.encode()
@@ -168,7 +170,7 @@ class Tunnel:
         last = self._make_page()
         last._timeout_s = END_S
         try:
-            last.exchange("PUT", f"tunnel/{self._name}/end")
+            last.exchange("PUT", f"tunnel/{self._name}/end?{self._once[1:]}")
         except PageError:
             pass  # the master notices that no request comes any more
         finally:
@@ -268,7 +270,9 @@ class Tunnel:
         failing_since: Optional[float] = None
         while True:
             try:
-                return page.exchange(method, f"tunnel/{self._name}/{what}", body, wait_s)[2]
+                return page.exchange(
+                    method, f"tunnel/{self._name}/{what}{self._once}", body, wait_s
+                )[2]
             except (PageGone, PageRefused):
                 raise
             except PageError:

@@ -12,6 +12,8 @@ a tunnel is two flows of bytes with numbered positions, below ``/tunnel/`` of th
     GET  tunnel/ID/down?at=N&wait=S   ->  the master's bytes from N on; S: seconds to wait for some
     PUT  tunnel/ID/end                ->  {}
 
+With ``once`` in its query a request's answer is the last on its connection.
+
 Every request can be repeated: bytes that came before are passed over (:class:`ReceivedBytes`), and
 what was sent is kept until the peer asks for what follows it (:class:`SentBytes`). A request for
 what was given up, or for what was never sent, ends the tunnel.

@@ -11,6 +11,7 @@ from typing import Callable, List, Optional, Tuple
 import pytest
 
 from tests.cluster.hadoop.fixture import GetHadoop
+from tests.cluster.hadoop.jars import VERSIONS
 from tests.cluster.yarn.jobs import Running, Tony, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -51,11 +52,19 @@ def started(one: Tony) -> Running:
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["direct", "proxy"])
-@pytest.mark.parametrize("security", [(), ("secure",)], ids=["open", "secure"])
+@pytest.mark.parametrize(
+    ("security", "version"),
+    [((), VERSIONS[0]), (("secure",), VERSIONS[0]), ((), VERSIONS[-1])],
+    ids=["open", "secure", "older"],
+)
 def test_a_command_in_a_container(
-    hadoop: GetHadoop, tony_on: Callable[..., Tony], security: Tuple[str, ...], closed: bool
+    hadoop: GetHadoop,
+    tony_on: Callable[..., Tony],
+    security: Tuple[str, ...],
+    version: str,
+    closed: bool,
 ) -> None:
-    one = tony_on(hadoop(*security))
+    one = tony_on(hadoop(*security, version=version))
     job = started(one)
     text = 'echo "$TASK_INDEX $CONTAINER_ID"; cat; echo wrong >&2; exit 7'
     code, out, err = shell(
@@ -67,6 +76,10 @@ def test_a_command_in_a_container(
     data = os.urandom(2_000_000)
     code, out, err = shell(one, closed, [job.app_id, "-t", "worker:0", "--", "cat"], data)
     assert code == 0 and out == data, err
+    # Many requests: more than the page has places for connections.
+    text = "i=0; while [ $i -lt 300 ]; do i=$((i + 1)); echo $i; sleep 0.03; done"
+    code, out, err = shell(one, closed, [job.app_id, "-t", "worker:0", "--", "sh", "-c", text])
+    assert code == 0 and out.split()[-1] == b"300", err
     one.json("kill", job.app_id)
     until(one.nothing_runs, "nothing is left")
 

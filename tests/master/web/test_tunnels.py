@@ -16,7 +16,7 @@ from tests.master.test_streams import PLACES
 from tony_core.job.spec import Access
 from tony_core.master.streams import StreamTable
 from tony_core.master.web import tunnels as module
-from tony_core.master.web.server import Exchange, WebServer
+from tony_core.master.web.server import MAX_CONNECTIONS, Exchange, WebServer
 from tony_core.master.web.tunnels import Tunnels
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.codec import ProtocolError
@@ -253,6 +253,22 @@ def test_open_tunnels_are_bounded(site: Site) -> None:
         Client(site).shake()
     status, body = site.ask("PUT", "new")
     assert status == 503 and b"tunnels already" in body
+
+
+def test_a_proxys_connections_do_not_fill_the_places(site: Site) -> None:
+    """It opens one for each request, and closes none by itself."""
+    name = Client(site).name
+    held = []
+    for _ in range(2 * MAX_CONNECTIONS):
+        caller = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=30)
+        caller.request("GET", f"/tunnel/{name}/down?at=0&once=1")
+        answer = caller.getresponse()
+        assert answer.status == 200 and answer.getheader("Connection") == "close"
+        held.append((caller, answer))
+    assert site.running.do(lambda: len(site.server._connections)) <= 1
+    for caller, answer in held:
+        answer.close()
+        caller.close()
 
 
 def test_the_jobs_end_reaches_the_client(site: Site) -> None:

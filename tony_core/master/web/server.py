@@ -82,6 +82,10 @@ class Exchange:
         """The handler has found out who asks, and lets the connection keep its place."""
         self._connection.trusted = True
 
+    def close_after(self) -> None:
+        """Let the answer be the connection's last."""
+        self.request = self.request._replace(keep_alive=False)
+
     def peer(self) -> str:
         return self._connection.peer
 

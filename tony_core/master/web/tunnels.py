@@ -5,7 +5,8 @@ the requests came; who does not gets 88 bytes of handshake, one of few places, a
 loopback page refuses other users of the machine before anything is read, as it does for all.
 
 A request that waits for bytes is answered when there are some. Behind a cluster's proxy none
-waits (:mod:`tony_core.master.web.routes` has the reason).
+waits (:mod:`tony_core.master.web.routes` has the reason), and a connection ends with its answer:
+the proxy opens one for each request, and leaves it open.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class Tunnels:
     def handle(self, exchange: Exchange) -> bool:
         """Answer one request below ``/tunnel/``; whether the job's owner asks."""
         words = exchange.request.path[len(PREFIX) :].split("/")
+        if "once" in exchange.request.query:
+            exchange.close_after()
         method = exchange.request.method
         try:
             if words == ["new"] and method == "PUT":
