@@ -96,7 +96,13 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.version",
     ),
     "tony_core.advice": ("tony_core.history", *_BOTTOM),
-    "tony_core.client": ("tony_core.advice", *_CLIENT, "tony_core.protocol.job_secret"),
+    # Of protocol: the client's end of a tunnel into a job's containers.
+    "tony_core.client": (
+        "tony_core.advice",
+        "tony_core.protocol",
+        "tony_core.protocol.job_secret",
+        *_CLIENT,
+    ),
     # How a job's secret is laid out: the client makes it, master and executor read it.
     "tony_core.protocol.job_secret": ("tony_core.protocol",),
     # Of protocol: whose process holds a connection of this machine.
@@ -107,7 +113,13 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.protocol",
         *_CLIENT,
     ),
-    "tony_core.cli": ("tony_core.advice", "tony_core.client", "tony_core.portal", *_CLIENT),
+    "tony_core.cli": (
+        "tony_core.advice",
+        "tony_core.client",
+        "tony_core.portal",
+        "tony_core.protocol",
+        *_CLIENT,
+    ),
     "tony_executor": (
         "tony_core.protocol",
         "tony_core.protocol.job_secret",

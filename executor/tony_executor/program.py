@@ -53,6 +53,7 @@ class Running(NamedTuple):
     pid: int
     stderr_since: int
     observer: ProgramObserver
+    env: Dict[str, str]
 
 
 class Program:
@@ -80,9 +81,9 @@ class Program:
         self._notice = PreemptionNotice(log)
         self._prepare: Optional[Prepare] = None
         self._folder_maker: Optional[working_folder.FolderMaker] = None
-        self._folder = context.work
+        self.folder = context.work
         self._venv: Optional[str] = None
-        self._running: Optional[Running] = None
+        self.running: Optional[Running] = None
         self._sweep: Optional[Sweep] = None
         self._everything = False
         self._finder: Optional[tensorboard.TensorBoardFinder] = None
@@ -113,14 +114,14 @@ class Program:
     def reaped(self, pid: int, status: int, largest_rss_mb: float) -> bool:
         """Note the end of a child; returns whether it was one of those here."""
         exit_code, number = decode_status(status)
-        if self._running is not None and pid == self._running.pid:
-            self._ended(self._running, exit_code, number, largest_rss_mb)
+        if self.running is not None and pid == self.running.pid:
+            self._ended(self.running, exit_code, number, largest_rss_mb)
             return True
         if self._finder is not None and self._finder.reaped(pid, exit_code):
             return True
         if self._gpu_allocation.reaped(pid, exit_code) or self._hadoop.reaped(pid, exit_code):
             return True
-        if self._running is not None and self._running.observer.reaped(pid, exit_code):
+        if self.running is not None and self.running.observer.reaped(pid, exit_code):
             return True
         return self._tensorboard.reaped(pid, exit_code) or self._gpu_metrics.reaped(pid, exit_code)
 
@@ -128,8 +129,8 @@ class Program:
         """End what is left, at the executor's own end."""
         self._stop_watching()
         self._notice.close()
-        if self._running is not None:
-            self._running.observer.close()
+        if self.running is not None:
+            self.running.observer.close()
         self._tensorboard.stop()
         self._gpu_metrics.close()
         self._gpu_allocation.close()
@@ -145,7 +146,7 @@ class Program:
             self._ports.close()
         self._prepare = prepare
         name = working_folder.choose_name(self._context.work, prepare.session)
-        self._folder = os.path.join(self._context.work, name)
+        self.folder = os.path.join(self._context.work, name)
         try:
             self._folder_maker = working_folder.FolderMaker(
                 self._reactor, self._context, name, prepare.source, self._folder_made
@@ -238,14 +239,14 @@ class Program:
 
     def _watch_program_server(self) -> None:
         port = self._ports.numbers.get(tensorboard.PORT)
-        if port is not None and self._running is not None:
+        if port is not None and self.running is not None:
             self._program_server = ProgramServerWatch(
-                self._reactor, self._running.pid, self._host, port, self._serving, self._warn
+                self._reactor, self.running.pid, self._host, port, self._serving, self._warn
             )
 
     def _environment(self, start: Start) -> Dict[str, str]:
         work = self._context.work
-        name = os.path.basename(self._folder)[len(working_folder.PREFIX) :]
+        name = os.path.basename(self.folder)[len(working_folder.PREFIX) :]
         files_dir = None
         if start.files:
             files_dir = os.path.join(work, working_folder.FILES_PREFIX + name)
@@ -256,7 +257,7 @@ class Program:
         env = environment.build_environment(
             container,
             start,
-            cwd=self._folder,
+            cwd=self.folder,
             program=self._context.program,
             report_file=os.path.join(work, f"report-{name}.jsonl"),
             notice_base=self._notice.begin(os.path.join(work, f"preemption-{name}")),
@@ -276,7 +277,7 @@ class Program:
         given = [name for name in self._ports.numbers if name != tensorboard_port]
         self._ports.share(given)
         try:
-            spawned = spawn(argv, env, self._folder, stdout, stderr)
+            spawned = spawn(argv, env, self.folder, stdout, stderr)
             check_executed(spawned)
         except (OSError, ValueError, NotExecuted) as error:
             cause, message = explain_failure(error, argv[0], env)
@@ -284,7 +285,7 @@ class Program:
             return False
         observer = ProgramObserver(self._around, start.session, env["TONY_REPORT_FILE"])
         observer.watch_stalls(start, {"stdout": stdout, "stderr": stderr}, env)
-        self._running = Running(start.session, spawned.pid, offsets["stderr"], observer)
+        self.running = Running(start.session, spawned.pid, offsets["stderr"], observer, env)
         called = environment.reachable_ports(start, given)
         self._watch = PortWatch(self._reactor, self._ports, called, spawned.pid, self._ports_lost)
         now, gpus = self._reactor.now(), self._gpu_allocation.gpus
@@ -312,7 +313,7 @@ class Program:
             self._warn("TensorBoard is not started: the task has no port for it")
             return None
         cwd = self._context.work
-        return tensorboard.make_spec(settings, self._host, port, self._folder, self._venv, cwd, env)
+        return tensorboard.make_spec(settings, self._host, port, self.folder, self._venv, cwd, env)
 
     @property
     def _host(self) -> str:
@@ -355,14 +356,14 @@ class Program:
         self._probe = None
         if not ready:
             self._warn(f"TensorBoard did not answer within {tensorboard.READY_S:g} s")
-        elif self._running is not None and serves(self._running.pid, spec.port):
+        elif self.running is not None and serves(self.running.pid, spec.port):
             self._serving(spec.port, "")
         else:
             self._ports_lost([spec.name])
 
     def _ports_lost(self, names: List[str]) -> None:
-        if self._running is not None:
-            self._emit(PortsTaken(self._reactor.now(), self._running.session, names))
+        if self.running is not None:
+            self._emit(PortsTaken(self._reactor.now(), self.running.session, names))
 
     def _serving(self, port: int, message: str) -> None:
         self._emit(Observed(self._reactor.now(), Serving(tensorboard.PORT, port, message)))
@@ -375,7 +376,7 @@ class Program:
 
     def warn(self, preemption: Preemption) -> None:
         """Give the program notice of a preemption."""
-        if self._running is not None:
+        if self.running is not None:
             tree = processes.descendants(os.getpid(), self._spared())
             level, text = self._notice.give(preemption, tree)
             if text:
@@ -386,11 +387,11 @@ class Program:
     def _ended(self, running: Running, exit_code: int, number: int, rss_mb: float) -> None:
         self._stop_watching()
         running.observer.close()
-        self._running = None
+        self.running = None
         now = self._reactor.now()
         running.observer.read_rest()
         lines = last_lines(self._context.log("stderr"), running.stderr_since, STDERR_LINES)
-        lines = relative_paths(self._folder, lines)
+        lines = relative_paths(self.folder, lines)
         first = max(0, len(lines) - self._error_lines)
         self._emit(
             ProgramEnded(
@@ -400,7 +401,7 @@ class Program:
                 number,
                 lines[first:],
                 self._ports.list_taken() if exit_code else [],
-                min(map(working_folder.free_mb, (self._folder, self._context.log_dir))),
+                min(map(working_folder.free_mb, (self.folder, self._context.log_dir))),
                 running.observer.total(now, rss_mb),
                 lines[:first],
                 running.observer.has_noticed or self._notice.was_signalled,
@@ -410,8 +411,8 @@ class Program:
     def end_processes(self, grace_s: float, everything: bool) -> None:
         """Sweep; ProcessesEnded follows."""
         self._stop_folder()
-        if self._running is not None:
-            self._running.observer.end_stall_watch()
+        if self.running is not None:
+            self.running.observer.end_stall_watch()
         self._gpu_allocation.cancel()
         waited = self._hadoop.is_waited_for
         self._hadoop.cancel()
@@ -419,7 +420,7 @@ class Program:
             if self._finder is not None:
                 self._finder.cancel()
                 self._finder = None
-            if self._running is None and self._prepare is not None:
+            if self.running is None and self._prepare is not None:
                 session, now = self._prepare.session, self._reactor.now()
                 self._emit(ProgramNotStarted(now, session, 143, ExitCause.STOPPED, "stopped"))
         if everything:
@@ -444,12 +445,12 @@ class Program:
     def _reap_program(self) -> Set[int]:
         """The program, while the kernel has not given us its exit code."""
         self._reap()
-        return {self._running.pid} if self._running is not None else set()
+        return {self.running.pid} if self.running is not None else set()
 
     def _spared(self) -> Set[int]:
         spared = set(self._helpers()) | self._gpu_metrics.pids
-        if self._running is not None:
-            spared |= self._running.observer.pids
+        if self.running is not None:
+            spared |= self.running.observer.pids
         return spared if self._everything else spared | self._tensorboard.pids
 
     def _stop_watching(self) -> None:

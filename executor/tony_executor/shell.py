@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, NoReturn, Optional, Set, Type
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, NoReturn, Optional, Set, Type
 
 from tony_core.exit_causes import decode_status
 from tony_core.loopback import loopback_address
@@ -20,7 +20,7 @@ from tony_core.protocol.channel import Channel
 from tony_core.protocol.handshake_limiter import HandshakeLimiter
 from tony_core.protocol.job_secret import transport_factory, unpack_secret
 from tony_core.protocol.link import Link, split_address
-from tony_core.protocol.messages import Message
+from tony_core.protocol.messages import STREAM_TO_EXECUTOR, Message, OpenStream, Welcome
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.protocol.socket_owners import is_loopback
 from tony_core.version import __version__
@@ -41,6 +41,9 @@ from tony_executor.machine import ExecutorMachine
 from tony_executor.network.master_discovery import MasterDiscovery
 from tony_executor.program import Program
 from tony_executor.task_state import ContainerIdentity
+
+if TYPE_CHECKING:
+    from tony_executor.streams import ProgramPlace, Streams
 
 WELCOME_S = 15.0  # from Register to Welcome
 FLUSH_S = 3.0
@@ -66,6 +69,9 @@ class Shell:
         self._ticker: Optional[Timer] = None
         self._exit: Optional[commands.Exit] = None
         self._children_pending = False
+        self._welcome: Optional[Welcome] = None
+        self._streams: Optional[Streams] = None  # of clients; made with the first
+        self._streams_link = 0  # of the master that opens them
         # A master at a loopback address has its successors on this machine, too.
         listen_host = loopback_address() if is_loopback(split_address(context.master)[0]) else ""
         everywhere = "::" if ":" in context.host or loopback_address() == "::1" else "0.0.0.0"
@@ -106,7 +112,7 @@ class Shell:
             commands.Configure: self._configure,
             commands.PrepareTask: lambda command: self._program.prepare(command.prepare),
             commands.StartProgram: lambda command: self._program.start(command.start),
-            commands.EndProcesses: lambda c: self._program.end_processes(c.grace_s, c.everything),
+            commands.EndProcesses: self._end_processes,
             commands.WriteTokens: self._write_tokens,
             commands.WarnProgram: lambda command: self._program.warn(command.preemption),
             commands.WriteLog: lambda command: self._log(command.text),
@@ -190,11 +196,15 @@ class Shell:
             self._reactor.call_later(WELCOME_S, self._check_welcomed, number)
 
         def received(link: Link, message: Message) -> None:
+            if isinstance(message, STREAM_TO_EXECUTOR):
+                self._pass_to_stream(number, message)
+                return
             self._emit(MessageReceived(self._reactor.now(), number, message))
 
         def closed(link: Link, reason: str) -> None:
             self._unauthenticated.discard(link)
             if self._links.pop(number, None) is not None:
+                self._close_streams("the container has lost its master", number)
                 self._emit(LinkClosed(self._reactor.now(), number, reason))
             elif not self._limiter.closed(link, reason):
                 self._log(f"{link.peer}: {reason}")
@@ -223,6 +233,7 @@ class Shell:
         if link is not None:
             self._log(f"{link.peer}: closed: {reason}")
             link.close()
+            self._close_streams("the container has lost its master", number)
             self._emit(LinkClosed(self._reactor.now(), number, reason))
             self._discovery.retry()
 
@@ -235,10 +246,52 @@ class Shell:
         self._close(command.link, command.reason)
 
     def _configure(self, command: commands.Configure) -> None:
+        self._welcome = command.welcome
         self._program.configure(command.welcome)
         link = self._links.get(command.link)
         if link is not None:
             link.limit_silence(command.welcome.silence_s)
+
+    # ------------------------------------------------------------------ streams
+
+    def _pass_to_stream(self, number: int, message: Message) -> None:
+        if number != self._machine.master.link:
+            return  # no master of ours (any more)
+        if self._streams is None:
+            if not isinstance(message, OpenStream):
+                return
+            from tony_executor.streams import Streams  # and terminals: few jobs have one
+
+            self._streams = Streams(
+                self._reactor, self._send_to_master, self._program_place, self._log
+            )
+        welcome = self._welcome
+        if welcome is not None:
+            self._streams.configure(welcome.shell_enabled, welcome.notebook_enabled)
+        self._streams_link = number
+        self._streams.handle(message)
+
+    def _send_to_master(self, message: Message) -> None:
+        link = self._links.get(self._streams_link)
+        if link is not None:
+            link.send(message)
+
+    def _program_place(self) -> Optional[ProgramPlace]:
+        from tony_executor.streams import ProgramPlace
+
+        running = self._program.running
+        if running is None:
+            return None
+        return ProgramPlace(self._machine.task.name, running.env, self._program.folder)
+
+    def _close_streams(self, reason: str, link: Optional[int] = None) -> None:
+        """End all streams; where a link is named, those that were opened through it."""
+        if self._streams is not None and link in (None, self._streams_link):
+            self._streams.close_all(reason)
+
+    def _end_processes(self, command: commands.EndProcesses) -> None:
+        self._close_streams(f"{self._machine.task.name} is being ended")
+        self._program.end_processes(command.grace_s, command.everything)
 
     # ------------------------------------------------------------------ tokens
 
@@ -277,10 +330,21 @@ class Shell:
             if pid == 0:
                 break
             any_reaped = True
-            if not self._discovery.reaped(pid, decode_status(status)[0]):
-                self._program.reaped(pid, status, usage.ru_maxrss / 1024.0)
+            exit_code = decode_status(status)[0]
+            if self._streams is not None and self._streams.reaped(pid, exit_code):
+                continue
+            if self._discovery.reaped(pid, exit_code):
+                continue
+            if self._streams is not None and self._ends_program(pid):
+                task = self._machine.task.name
+                self._streams.close_all(f"{task} has ended (exit code {exit_code})")
+            self._program.reaped(pid, status, usage.ru_maxrss / 1024.0)
         if any_reaped:
             self._program.child_reaped()
+
+    def _ends_program(self, pid: int) -> bool:
+        running = self._program.running
+        return running is not None and running.pid == pid
 
     def _on_termination(self, number: int, frame: object) -> NoReturn:
         """End at once and leave no process: the container is being killed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.server
 import threading
 from email.message import Message
-from typing import Iterator, List, Tuple
+from typing import Iterator, List, Optional, Tuple
 from urllib.parse import SplitResult
 
 import pytest
@@ -276,7 +276,9 @@ def test_a_redirect_stays_on_https(where: str) -> None:
     page = JobPage("https://rm:1/")
     asked: List[str] = []
 
-    def fetch(url: SplitResult, wait_s: float) -> Tuple[int, Message, bytes]:
+    def fetch(
+        url: SplitResult, wait_s: float, method: str, content: Optional[bytes]
+    ) -> Tuple[int, Message, bytes]:
         asked.append(url.geturl())
         return (302, head, b"") if len(asked) == 1 else (200, Message(), b"{}")
 
@@ -348,7 +350,7 @@ def answered_by(status: int, location: str, body: bytes) -> JobPage:
     if location:
         head["Location"] = location
     made = JobPage("http://127.0.0.1:1/")
-    made._fetch = lambda url, wait_s: (status, head, body)  # type: ignore[method-assign]
+    made._fetch = lambda *_: (status, head, body)  # type: ignore[method-assign]
     return made
 
 

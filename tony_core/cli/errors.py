@@ -10,7 +10,7 @@ from typing import Optional
 
 from tony_core.cli.interrupts import Interrupted
 from tony_core.cli.output import print_error
-from tony_core.client.errors import ClientError, UsageError
+from tony_core.client.errors import ClientError, TunnelError, UsageError
 from tony_core.client.exit_codes import ExitCode
 from tony_core.exit_causes import exit_code_of
 from tony_core.job.problems import JobError, errors
@@ -74,6 +74,8 @@ def _message_of(error: BaseException) -> tuple[str, int]:
     from tony_core.bundle.client.staging_errors import StagingError
 
     if isinstance(error, StagingError):
+        return str(error), ExitCode.REFUSED
+    if isinstance(error, TunnelError):
         return str(error), ExitCode.REFUSED
     if isinstance(error, ClientError):
         return str(error), ExitCode.FAILED

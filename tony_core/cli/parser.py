@@ -1,4 +1,4 @@
-"""The command line's grammar: argparse, with four rules of our own.
+"""The command line's grammar: argparse, with five rules of our own.
 
 * An option of several parts may be spelt with ``_`` or ``-`` (``--src_dir``, ``--src-dir``):
   JVM users type the one, others the other. Before a parser reads the arguments, it rewrites each
@@ -6,6 +6,7 @@
 * A long option may have one dash (``-src_dir``), as the JVM TonY's documentation writes them.
   ``single_dash`` of the result says whether one had.
 * An option of free text (``--task_params``) takes the next argument whatever it begins with.
+* What follows ``--`` is a command, where the verb runs one (:meth:`Parser.command_follows`).
 * An error raises :class:`UsageError` with the nearest known option, and does not end the process.
 """
 
@@ -21,6 +22,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         self._free: Set[str] = set()
         self._single_dash = False
+        self._takes_command = False
         options.setdefault("allow_abbrev", False)
         options.setdefault("formatter_class", _Formatter)
         super().__init__(*args, **options)
@@ -28,6 +30,10 @@ class Parser(argparse.ArgumentParser):
     def free_text(self, *options: str) -> None:
         """Let these options take the next argument whatever it begins with."""
         self._free.update(options)
+
+    def command_follows(self) -> None:
+        """Let ``--`` begin a command, which ``command`` of the result lists, as it is."""
+        self._takes_command = True
 
     def spellings(self) -> Dict[str, str]:
         """Every other spelling of an option of this parser, and the option."""
@@ -79,7 +85,14 @@ class Parser(argparse.ArgumentParser):
         self, args: Optional[Sequence[str]] = None, namespace: Optional[argparse.Namespace] = None
     ) -> Tuple[argparse.Namespace, List[str]]:
         assert args is not None, "main always passes the arguments"
-        found, unknown = super().parse_known_args(self.respell(args), namespace)
+        words = list(args)
+        command: List[str] = []
+        if self._takes_command and "--" in words:
+            at = words.index("--")
+            words, command = words[:at], words[at + 1 :]
+        found, unknown = super().parse_known_args(self.respell(words), namespace)
+        if self._takes_command:
+            found.command = command
         found.single_dash = self._single_dash
         return found, unknown
 

@@ -20,6 +20,8 @@ VERBS: Dict[str, str] = {
     "status": "the state of a job, in a few lines",
     "describe": "everything known of a job",
     "logs": "what a job's tasks wrote",
+    "shell": "open a terminal, or run a command, beside a running task's program",
+    "notebook": "Jupyter in a container, at a port of this machine",
     "kill": "end jobs",
     "history": "jobs that have ended",
     "compare": "jobs side by side: configuration, time, cost, results, metrics",

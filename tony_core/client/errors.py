@@ -27,3 +27,11 @@ class PageError(ClientError):
 
 class PageRefused(PageError):
     """The job's page, or the proxy before it, does not admit this reader."""
+
+
+class PageGone(PageError):
+    """What was asked for was there, and is no more; the message has the reason."""
+
+
+class TunnelError(ClientError):
+    """No way into the job's containers (any more)."""

@@ -23,7 +23,7 @@ from email.message import Message
 from typing import Any, Callable, List, Mapping, Optional, Tuple
 from urllib.parse import SplitResult, quote, urlencode, urljoin, urlsplit
 
-from tony_core.client.errors import PageError, PageRefused
+from tony_core.client.errors import PageError, PageGone, PageRefused
 from tony_core.hadoop.errors import HadoopError
 from tony_core.hadoop.web import WebAccess, WebConnection, describe_error
 from tony_core.jsontext import read_object
@@ -123,6 +123,21 @@ class JobPage:
     # ------------------------------------------------------------------ the calls
 
     def _get(self, path: str, wait_s: float = 0.0) -> Mapping[str, Any]:
+        url, head, body = self.exchange("GET", path, wait_s=wait_s)
+        if "json" not in (head.get("Content-Type") or "json"):
+            raise PageError(f"{url} is not the job's page (any more)")
+        try:
+            return read_object(body)
+        except ValueError as error:
+            raise PageError(f"{url} did not answer a JSON object: {error}") from error
+
+    def exchange(
+        self, method: str, path: str, content: Optional[bytes] = None, wait_s: float = 0.0
+    ) -> Tuple[str, Message, bytes]:
+        """Ask for a path below the page; the address that answered 200, the head, and the body.
+
+        May send twice what is sent: a kept connection may be closed by then.
+        """
         try:
             url = urljoin(self.url, path)
         except ValueError as error:
@@ -134,24 +149,23 @@ class JobPage:
             problem = self._problem_of(url)
             if problem:
                 raise PageRefused(problem)
-            status, head, body = self._fetch(urlsplit(url), wait_s)
+            status, head, body = self._fetch(urlsplit(url), wait_s, method, content)
             location = head.get("Location") or ""
             if status in (301, 302, 303, 307, 308) and location:
                 url = _follow(url, location)  # a resource manager's proxy
                 continue
             if status in (401, 403):
                 raise PageRefused(_explain_refusal(url, status, head, body))
+            if status == 410:
+                raise PageGone(_plain_text(head, body) or f"{url} answered 410")
             if status != 200:
-                raise PageError(f"{url} answered {status}")
-            if "json" not in (head.get("Content-Type") or "json"):
-                raise PageError(f"{url} is not the job's page (any more)")
-            try:
-                return read_object(body)
-            except ValueError as error:
-                raise PageError(f"{url} did not answer a JSON object: {error}") from error
+                raise PageError(f"{url} answered {status}{_reason(head, body)}")
+            return url, head, body
         raise PageError(f"{self.url} redirects more than {REDIRECTS} times")
 
-    def _fetch(self, url: SplitResult, wait_s: float) -> Tuple[int, Message, bytes]:
+    def _fetch(
+        self, url: SplitResult, wait_s: float, method: str, content: Optional[bytes]
+    ) -> Tuple[int, Message, bytes]:
         fresh = self._connect(url)
         target = url.path + (f"?{url.query}" if url.query else "")
         while True:
@@ -160,7 +174,7 @@ class JobPage:
                 raise PageError(f"reading {self.url} was aborted")
             try:
                 response = connection.request(
-                    "GET", target, self._fields, timeout_s=self._timeout_s + wait_s
+                    method, target, self._fields, content, timeout_s=self._timeout_s + wait_s
                 )
                 body = response.read(self._most_bytes + 1)
                 if len(body) > self._most_bytes:
@@ -209,9 +223,17 @@ def _explain_refusal(url: str, status: int, head: Message, body: bytes) -> str:
             f"{url} answered 401: it asks for a Kerberos ticket (kinit); neither a name nor a"
             " delegation token (HADOOP_TOKEN_FILE_LOCATION) opens it"
         )
+    return f"{url} answered {status}{_reason(head, body)}"
+
+
+def _reason(head: Message, body: bytes) -> str:
+    text = _plain_text(head, body)
+    return f": {text}" if text else ""
+
+
+def _plain_text(head: Message, body: bytes) -> str:
     plain = "text/plain" in (head.get("Content-Type") or "")
-    text = " ".join(body[:300].decode("utf-8", "replace").split()) if plain else ""
-    return f"{url} answered {status}" + (f": {text}" if text else "")
+    return " ".join(body[:300].decode("utf-8", "replace").split()) if plain else ""
 
 
 def _follow(url: str, location: str) -> str:

@@ -12,6 +12,7 @@ from tony_core.job.problems import Severity, did_you_mean
 from tony_core.job.settings import Settings
 from tony_core.job.spec import (
     MASTER_RESOURCES,
+    Access,
     Docker,
     GroupDependency,
     Hadoop,
@@ -67,6 +68,7 @@ def build_job(settings: Settings, user: str) -> Job:
             **fields("Limits"), total=_total_limits(settings), instances=_role_limits(settings)
         ),
         hadoop=Hadoop(**fields("Hadoop")),
+        access=Access(**fields("Access")),
         local=Local(**fields("Local"), nvidia_smi=settings.text("tony.gpu-exec-path")),
         yarn=Yarn(**fields("Yarn")),
         links=_links(settings),

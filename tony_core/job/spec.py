@@ -297,6 +297,13 @@ class Yarn(NamedTuple):
     modify_acl: Optional[str] = None
 
 
+class Access(NamedTuple):
+    """What the job's owner may open in its running containers."""
+
+    shell: bool = True
+    notebook: bool = True
+
+
 class Setting(NamedTuple):
     key: str
     value: str
@@ -333,6 +340,7 @@ class Job(NamedTuple):
     links: Tuple[Tuple[str, str], ...] = ()  # name -> URL: who submitted it, for its page
     groups: Tuple[Tuple[str, Tuple[str, ...]], ...] = ()  # group name -> roles
     group_dependencies: Tuple[GroupDependency, ...] = ()
+    access: Access = Access()
     settings: Tuple[Setting, ...] = ()  # the last: not compared
 
     def __eq__(self, other: object) -> bool:

@@ -43,7 +43,7 @@ from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session.machine import SessionMachine
 from tony_core.master.state.finalize import Finalizer, finish_application
-from tony_core.master.state.journal import Journal, write_master_file
+from tony_core.master.state.journal import Journal, write_client_key, write_master_file
 from tony_core.master.state.journal_gate import JournalGate
 from tony_core.master.state.previous_attempt import read_previous_attempt
 from tony_core.master.token_watch import TokenWatch
@@ -127,12 +127,13 @@ class Master:
         )
         self._telemetry = Telemetry(
             self._publisher, self._page, self._journal, self.feed, self._add_line,
-            self._connection_lost, self._tracker,
+            self._connection_lost, self._tracker, self._site.streams,
         )  # fmt: skip
         self.liveness = Liveness(job.timeouts.heartbeat_s, job.timeouts.max_missed_heartbeats)
         self._executors = ExecutorServer(
             self.reactor, context.secret, self.liveness, self._telemetry, self.log
         )
+        self._site.connect_streams(self._executors.send, self._add_line)
         self._reconnector = Reconnector(self.reactor, self._executors, self.log)
         self._pool_events = PoolEvents(
             self.reactor, self.feed, self._container_ended, self._executors, self._inherited
@@ -152,6 +153,7 @@ class Master:
         )  # fmt: skip
         self._token_watch = TokenWatch(self.reactor, pool, self._executors, self.feed, self.warn)
         self._machine: SessionMachine  # made by _register
+        send, acknowledge = self._executors.send, self._executors.acknowledge
         self._performers: Dict[Type[Any], Callable[[Any], object]] = {
             c.RunPreprocess: self._run_preprocess,
             c.RequestContainers: lambda x: self._pool.request(x.requests, x.gang),
@@ -160,16 +162,10 @@ class Master:
             c.StopContainer: self._stop_container,
             c.PrepareTask: self._prepare,
             c.StartTasks: self._start_tasks,
-            c.StopTask: lambda x: self._executors.send(
-                x.container_id, Stop(x.session, x.grace_s, x.reason)
-            ),
-            c.WarnProgram: lambda x: self._executors.send(
-                x.container_id, self._task_commands.preemption(x)
-            ),
-            c.AcknowledgeEnd: lambda x: self._executors.acknowledge(
-                x.container_id, x.session, x.restart
-            ),
-            c.EndProgram: lambda x: self._executors.send(x.container_id, EndProgram(*x[1:])),
+            c.StopTask: lambda x: send(x.container_id, Stop(x.session, x.grace_s, x.reason)),
+            c.WarnProgram: lambda x: send(x.container_id, self._task_commands.preemption(x)),
+            c.AcknowledgeEnd: lambda x: acknowledge(x.container_id, x.session, x.restart),
+            c.EndProgram: lambda x: send(x.container_id, EndProgram(*x[1:])),
             c.EndSession: self._end_session,
             c.WriteJournal: self._write_journal,
             c.AddStoryLine: self._add_line,
@@ -218,6 +214,7 @@ class Master:
             self._journal.folder, self._context.attempt, site.host, port, site.url,
             self._job.timeouts.kill_grace_s,
         )  # fmt: skip
+        write_client_key(self._journal.folder, self._context.secret, site.url)
 
     def _begin(self) -> None:
         self.log(f"attempt {self._context.attempt} of {self._context.app_id}, tony {__version__}")
@@ -418,6 +415,7 @@ class Master:
         self._reconnector.stop()
         self._pool_events.close()
         self._services.close_all()
+        self._site.tunnels.close("the job has ended")
         self._executors.close()
         self._tracker.finish(command, lambda: self._finalizer.perform(command))
 

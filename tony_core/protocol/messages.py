@@ -43,6 +43,17 @@ attempt it has seen. ``Start`` names values that are the same for all tasks once
 ``shared`` (already encoded JSON text); an environment value refers to one by
 :func:`shared_reference`, and the executor puts it in.
 
+*Streams* (``tunnel.py``) belong to no session either: terminals, commands and connections inside a
+container, which a client of the job has opened. The client sends the same messages to the master,
+by a tunnel; the master passes them on under a number of its own, and the answers back::
+
+    executor                             master
+                                  <-     OpenStream(stream, kind, ...)
+    StreamOpened(stream)          ->
+    StreamData / StreamTaken      <->    StreamData / StreamTaken, ResizeTerminal
+                                  <-     CloseStream(stream)
+    StreamClosed(stream, ...)     ->     once, whatever ended it
+
 ``Tokens`` belongs to no session. A master that follows another has nothing newer than what its
 executors hold until it has fetched tokens itself, and sends none before.
 
@@ -203,6 +214,8 @@ class Welcome(NamedTuple):
     error_lines: int
     registry_timeout_s: float  # for a Prepare to come, and for what it asks to be Ready
     gpu_exec_path: str = ""  # tony.gpu-exec-path
+    shell_enabled: bool = False  # tony.shell.enabled
+    notebook_enabled: bool = False  # tony.notebook.enabled
 
 
 class Prepare(NamedTuple):
@@ -300,18 +313,85 @@ class Ping(NamedTuple):
     """Shows that an idle connection is alive."""
 
 
+# ------------------------------------------------------------------ streams, of both directions
+
+
+class OpenStream(NamedTuple):
+    """Open a stream in a container whose program runs."""
+
+    stream: int  # chosen by the sender, and not used again
+    task: str  # "worker:0"
+    kind: str  # a value of tunnel.StreamKind
+    command: List[str] = []  # empty: a shell
+    terminal: bool = False  # whether it runs on a terminal, of this size
+    rows: int = 0
+    columns: int = 0
+    term: str = ""  # TERM
+
+
+class StreamOpened(NamedTuple):
+    """The process runs, or the connection stands."""
+
+    stream: int
+    note: str = ""  # of a notebook: its token
+
+
+class StreamData(NamedTuple):
+    """Bytes of a stream."""
+
+    stream: int
+    data: str  # in base64
+    end: bool = False  # none follow in this direction
+    error: bool = False  # of a command: its standard error
+
+
+class StreamTaken(NamedTuple):
+    """So many bytes were taken; the peer may send so many more."""
+
+    stream: int
+    size: int
+
+
+class ResizeTerminal(NamedTuple):
+    """The user's terminal has this size now."""
+
+    stream: int
+    rows: int
+    columns: int
+
+
+class CloseStream(NamedTuple):
+    """End it, with all processes of its own."""
+
+    stream: int
+
+
+class StreamClosed(NamedTuple):
+    """Nothing of it is left."""
+
+    stream: int
+    exit_code: Optional[int] = None  # of its process
+    message: str = ""  # why it ended before its process did, or could not begin
+
+
+STREAM_TO_MASTER = (StreamOpened, StreamData, StreamTaken, StreamClosed)
+STREAM_TO_EXECUTOR = (OpenStream, StreamData, StreamTaken, ResizeTerminal, CloseStream)
+
 TO_MASTER = (
     Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted,
-    Stalled,
+    Stalled, *STREAM_TO_MASTER,
 )  # fmt: skip
 TO_EXECUTOR = (
     Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, Preemption, EndProgram,
+    *STREAM_TO_EXECUTOR,
 )  # fmt: skip
 
 ToMaster = Union[
-    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted, Stalled
-]
+    Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted,
+    Stalled, StreamOpened, StreamData, StreamTaken, StreamClosed,
+]  # fmt: skip
 ToExecutor = Union[
-    Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, Preemption, EndProgram
-]
+    Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, Preemption, EndProgram,
+    OpenStream, StreamData, StreamTaken, ResizeTerminal, CloseStream,
+]  # fmt: skip
 Message = Union[ToMaster, ToExecutor]

@@ -207,6 +207,14 @@ class Scheduler(ABC):
         """
         return status.user
 
+    def owner_folder(self, app_id: str) -> str:
+        """Where a running application of the caller's own has what only its owner may read.
+
+        Raises :class:`SchedulerError` where it is another user's, or this scheduler has no such
+        place.
+        """
+        raise SchedulerError(f"the scheduler {self.name} keeps no keys for the owners of its jobs")
+
     def application_url(self, app_id: str) -> str:
         """Where people find an application in the scheduler's own pages; empty without any."""
         return ""

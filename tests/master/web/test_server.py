@@ -103,7 +103,7 @@ def test_what_is_no_time(text: str) -> None:
         (b"GET / HTTP/2.0\r\n\r\n", 505),
         (b"GET  / HTTP/1.1\r\n\r\n", 400),
         (b"GET http://x/ HTTP/1.1\r\n\r\n", 400),
-        (b"PUT / HTTP/1.1\r\n\r\n", 405),
+        (b"DELETE / HTTP/1.1\r\n\r\n", 405),
         (b"DELETE / HTTP/1.1\r\n\r\n", 405),
         (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nName : x\r\n\r\n", 400),

@@ -83,6 +83,7 @@ PROGRAM = (
     "tony_boosting.py",
     "tony_hdfs.py",
     "tony_hdfs_client.py",
+    "tony_notebook.py",
     "tony_objects.py",
     "tony_preemption.py",
     "tony_ray.py",

@@ -122,4 +122,11 @@ _HADOOP = [
             " cluster with Kerberos the job gets a token for each."),
 ]  # fmt: skip
 
-KEYS = [*_LIMITS, *_MEASURING, *_NETWORK, *_YARN, *_HADOOP]
+_ACCESS = [
+    Key("tony.shell.enabled", Kind.BOOL, default="true", fills="Access.shell",
+        doc="Whether tony shell may open terminals and run commands beside a job's programs."),
+    Key("tony.notebook.enabled", Kind.BOOL, default="true", fills="Access.notebook",
+        doc="Whether tony notebook may run Jupyter in a container."),
+]  # fmt: skip
+
+KEYS = [*_LIMITS, *_MEASURING, *_NETWORK, *_YARN, *_HADOOP, *_ACCESS]

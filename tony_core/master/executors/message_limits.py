@@ -25,7 +25,11 @@ from tony_core.protocol.messages import (
     Serving,
     Stalled,
     Stopped,
+    StreamClosed,
+    StreamData,
+    StreamOpened,
 )
+from tony_core.protocol.tunnel import PIECE
 
 MOST_BYTES = 4 * 1024 * 1024  # of one message
 NAMES = 1000  # of all metrics of a container
@@ -150,6 +154,19 @@ class MessageLimits:
         more = "; further notes of its executor are passed over" if self._notes == NOTES else ""
         return m._replace(text=_text(m.text, TEXT) + more, once=_text(m.once, NAME))
 
+    def _stream_opened(self, m: StreamOpened) -> StreamOpened:
+        return m._replace(note=_text(m.note, NAME))
+
+    def _stream_data(self, m: StreamData) -> StreamData:
+        if len(m.data) > 2 * PIECE:
+            raise ProtocolError(f"StreamData of {len(m.data)} characters; at most {2 * PIECE}")
+        return m
+
+    def _stream_closed(self, m: StreamClosed) -> StreamClosed:
+        if m.exit_code is not None:
+            _check_range("StreamClosed.exit_code", m.exit_code, 0, 255)
+        return m._replace(message=_text(m.message, TEXT))
+
     def _known(self, values: Mapping[str, float]) -> Dict[str, float]:
         found = {}
         for name, value in values.items():
@@ -171,6 +188,9 @@ _CHECKS: Mapping[Type[Any], Callable[[MessageLimits, Any], Optional[Message]]] =
     Serving: MessageLimits._serving,
     Noted: MessageLimits._noted,
     Stalled: MessageLimits._stalled,
+    StreamOpened: MessageLimits._stream_opened,
+    StreamData: MessageLimits._stream_data,
+    StreamClosed: MessageLimits._stream_closed,
 }
 
 

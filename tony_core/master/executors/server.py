@@ -27,6 +27,7 @@ from tony_core.protocol.handshake_limiter import HandshakeLimiter
 from tony_core.protocol.job_secret import transport_factory, unpack_secret
 from tony_core.protocol.link import Link, Listener, dial
 from tony_core.protocol.messages import (
+    STREAM_TO_MASTER,
     Acknowledge,
     Ended,
     Heartbeat,
@@ -78,6 +79,9 @@ class ExecutorListener(Protocol):
     def disconnected(self, container_id: str) -> None:
         """Take the end of an executor's connection; it may reconnect within its allowance."""
 
+    def stream(self, container_id: str, message: Message) -> None:
+        """Take a message of a stream that a client has opened."""
+
 
 class ExecutorServer:
     """The master's end of every connection to an executor."""
@@ -124,6 +128,7 @@ class ExecutorServer:
             Serving: lambda cid, m: self._to.serving(cid, m, self._hosts.get(cid, "")),
             Stalled: self._report,
             Noted: lambda cid, m: self._to.noted(cid, m),
+            **dict.fromkeys(STREAM_TO_MASTER, lambda cid, m: self._to.stream(cid, m)),
         }
 
     # ------------------------------------------------------------------ connections

@@ -82,6 +82,8 @@ class TaskCommands:
             error_lines=metrics.error_lines,
             registry_timeout_s=times.registry_s,
             gpu_exec_path=metrics.gpu_exec_path or "",
+            shell_enabled=self._job.access.shell,
+            notebook_enabled=self._job.access.notebook,
         )
 
     def launch(

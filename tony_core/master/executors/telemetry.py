@@ -13,6 +13,7 @@ from tony_core.master.publish import Publisher
 from tony_core.master.session.commands import AddStoryLine, Level
 from tony_core.master.session.events import ExecutorReported
 from tony_core.master.state.journal import Journal
+from tony_core.master.streams import StreamTable
 from tony_core.master.tracking.port import Tracker
 from tony_core.master.web.routes import Page
 from tony_core.protocol.messages import Ended, Noted, Register, Reported, Serving
@@ -33,14 +34,17 @@ class Telemetry:
         add_line: Callable[[AddStoryLine], None],
         disconnected: Callable[[str], None],
         tracker: Tracker,
+        streams: StreamTable,
     ) -> None:
         self._publisher = publisher
         self._page = page
         self.address = journal.address
         self._feed = feed
         self._add_line = add_line
-        self.disconnected = disconnected
+        self._disconnected = disconnected
         self._tracker = tracker
+        self._streams = streams
+        self.stream = streams.from_executor
         self._tasks: Dict[str, Tuple[str, int]] = {}  # container -> task, session
         self._tensorboard = ""  # the container that serves it
         self._noted_once: Set[str] = set()  # keys of notes that are shown once
@@ -52,6 +56,12 @@ class Telemetry:
     def ended(self, container_id: str) -> None:
         if container_id == self._tensorboard:
             self._remove_tensorboard()
+        self._streams.container_gone(container_id, "its container has ended")
+
+    def disconnected(self, container_id: str) -> None:
+        """Note the end of an executor's connection, which ends what clients have opened there."""
+        self._streams.container_gone(container_id, "the connection to its executor was lost")
+        self._disconnected(container_id)
 
     def report(self, event: ExecutorReported) -> None:
         """Note what the page shows of an event, and pass it on."""

@@ -123,7 +123,7 @@ def parse_head(data: bytearray) -> Optional[Head]:
     length = whole_number(headers.get("content-length", "0"), "Content-Length")
     if length > MAX_BODY:
         raise BadRequest(413, f"the body has {length} bytes; at most {MAX_BODY} are taken")
-    if method not in ("GET", "HEAD", "POST"):
+    if method not in ("GET", "HEAD", "POST", "PUT"):
         raise BadRequest(405, f"{method} is not supported; expected GET or HEAD")
     if not target.startswith("/"):
         raise BadRequest(400, "the target is not a path")

@@ -1,6 +1,7 @@
 """The job's own page: its routes.
 
-GET and HEAD only. The user's client may read everything here; nothing can be changed. On a loopback
+GET and HEAD only, but for tunnels (:mod:`tony_core.master.web.tunnels`), which ask for a proof of
+their own. The user's client may read everything here; nothing can be changed. On a loopback
 address only the master's own user and root are answered (:mod:`tony_core.protocol.socket_owners`);
 behind a cluster's proxy, those whom its gate lets in (:mod:`tony_core.master.web.proxy_gate`). The
 request's Host must name this page, so that no browser reads it for another site by a foreign name
@@ -45,8 +46,10 @@ from tony_core.master.web.logs import read_ends, read_log
 from tony_core.master.web.proxy_gate import ProxyGate
 from tony_core.master.web.request import Request, seconds, whole_number
 from tony_core.master.web.server import Admission, Exchange, Response
+from tony_core.master.web.tunnels import Tunnels
 from tony_core.protocol import socket_owners
 from tony_core.protocol.reactor import Reactor
+from tony_core.protocol.tunnel import PREFIX
 
 LONGEST_WAIT_S = 30.0
 STORY_LINES = 200
@@ -119,6 +122,7 @@ class Page:
         if gate is None and socket_owners.is_loopback(site.bind):  # any user of the machine
             self.owners = frozenset((0, os.getuid()))
             self._sockets = socket_owners.SocketTable()
+        self.tunnels: Optional[Tunnels] = None  # set by the master
         self.tensorboard: Optional[Tuple[str, int]] = None
         self.tensorboard_port: Optional[int] = None  # ours, where it is relayed
         self._over = False  # no more events follow
@@ -138,7 +142,12 @@ class Page:
     def handle(self, exchange: Exchange) -> None:
         if not self._is_host_ours(exchange):
             return
-        if self._gate is not None:
+        if exchange.request.path.startswith(PREFIX) and self.tunnels is not None:
+            if self.tunnels.handle(exchange):
+                self._clients.client_seen()
+        elif exchange.request.method == "PUT":
+            _refuse_method(exchange)
+        elif self._gate is not None:
             self._gate.admit(exchange, self._route)
         else:
             self._route(exchange)
@@ -166,6 +175,9 @@ class Page:
     def handle_tensorboard(self, exchange: Exchange) -> None:
         """Answer one request at TensorBoard's own port."""
         if self._is_host_ours(exchange):
+            if exchange.request.method == "PUT":
+                _refuse_method(exchange)
+                return
             self._note_browser(exchange.request)
             self._relay(exchange, exchange.request.path)
 
@@ -177,7 +189,7 @@ class Page:
         if request.path.startswith("/tensorboard/") and self._gate is not None:
             self._relay(exchange, request.path[len("/tensorboard") :])
         elif request.method == "POST":
-            exchange.answer(Response(405, b"GET and HEAD only\n", headers={"Allow": "GET, HEAD"}))
+            _refuse_method(exchange)
         elif request.path == "/tensorboard" and self._gate is not None:
             # The proxy would follow a redirect, and the browser would not know where it is.
             self._html(exchange, to_tensorboard=True)
@@ -191,6 +203,10 @@ class Page:
                 _text(exchange, 404, "there is no such page; the job's page is at its root\n")
             else:
                 route(exchange)
+
+    def is_proxy(self, exchange: Exchange) -> bool:
+        """Whether a cluster's proxy asks, as far as the proxies are known by now."""
+        return self._gate is not None and self._gate.is_proxy(exchange.peer())
 
     def watched_lately(self) -> bool:
         """Whether a person seems to be looking."""
@@ -407,6 +423,10 @@ def _of_client(exchange: Exchange) -> bool:
     if headers.get("x-tony-client") == "1":
         return True
     return headers.get("user-agent", "").startswith(CLIENT)  # the proxy passes this on
+
+
+def _refuse_method(exchange: Exchange) -> None:
+    exchange.answer(Response(405, b"GET and HEAD only\n", headers={"Allow": "GET, HEAD"}))
 
 
 def _host_of(request: Request) -> str:

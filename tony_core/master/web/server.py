@@ -10,10 +10,10 @@ long poll), in one piece or as a stream that ends with the connection (a relay).
 request's head and body, the number of connections, how long one may be idle or refuse to
 take what is sent, how long a request may take to come, and what all the unread bodies may
 hold together. A connection with several pipelined requests gets one answer per reactor
-turn, and the next when the peer has taken the answer. Only GET, HEAD and POST are read at all;
-the handler decides what may be posted, except that a page of another site posts nothing here, by a
-browser's own account of where the request comes from. A handler may raise :class:`BadRequest`,
-too.
+turn, and the next when the peer has taken the answer. Only GET, HEAD, POST and PUT are read at
+all; the handler decides what may be posted, except that a page of another site posts nothing
+here, by a browser's own account of where the request comes from. A handler may raise
+:class:`BadRequest`, too.
 
 The server checks each peer once, when it accepts the connection (:class:`Admission`). Connections
 that are not trusted share few places and are the first to make room, so they cannot keep out
@@ -43,7 +43,7 @@ HIGH_WATER = 1 << 20
 
 _REASONS = {
     200: "OK", 302: "Found", 304: "Not Modified", 400: "Bad Request", 403: "Forbidden",
-    404: "Not Found", 405: "Method Not Allowed", 413: "Content Too Large",
+    404: "Not Found", 405: "Method Not Allowed", 410: "Gone", 413: "Content Too Large",
     431: "Request Header Fields Too Large", 500: "Internal Server Error",
     501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable",
     505: "HTTP Version Not Supported",
@@ -81,6 +81,10 @@ class Exchange:
     def trust(self) -> None:
         """The handler has found out who asks, and lets the connection keep its place."""
         self._connection.trusted = True
+
+    def close_after(self) -> None:
+        """Let the answer be the connection's last."""
+        self.request = self.request._replace(keep_alive=False)
 
     def peer(self) -> str:
         return self._connection.peer

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, List, Optional
 
+from tony_core.history.layout import StoryKind
 from tony_core.history.store import HistoryWriter
 from tony_core.job.spec import Job
 from tony_core.loopback import loopback_address
 from tony_core.master.masking import Masker
 from tony_core.master.publish import Publisher
+from tony_core.master.session.commands import AddStoryLine, Level
 from tony_core.master.state.previous_attempt import PreviousAttempt
 from tony_core.master.story import Story
+from tony_core.master.streams import StreamTable, TaskPlace
 from tony_core.master.view import JobInfo
 from tony_core.master.web.proxy_gate import ProxyGate
 from tony_core.master.web.request import Request
 from tony_core.master.web.routes import ClientListener, Page
 from tony_core.master.web.server import Exchange, WebServer
+from tony_core.master.web.tunnels import Tunnels
+from tony_core.protocol.job_secret import unpack_secret
+from tony_core.protocol.messages import Message
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.container_pool import MasterContext
 
@@ -68,6 +74,17 @@ class StatusSite:
         gate = None if proxy is None else ProxyGate(reactor, job.user, proxy)
         self._log = masker.log
         self.page = Page(reactor, job, self.publisher, self.story, self, clients, gate, masker.log)
+        self._executors: Optional[Callable[[str, Message], bool]] = None
+        self._add_line: Optional[Callable[[AddStoryLine], None]] = None
+        self.streams = StreamTable(
+            job.access, self._places, self._send_to_executor, self._tell_story
+        )
+        self.tunnels = self.page.tunnels = Tunnels(
+            reactor,
+            unpack_secret(context.secret).secret,
+            self.streams,
+            self.page.is_proxy,
+        )
         self.server = WebServer(
             reactor, self.bind, 0, self.page.handle, self._page_failed, self.page.screen
         )
@@ -86,6 +103,27 @@ class StatusSite:
     def address(self, port: int) -> str:
         """``HOST:PORT`` of this master, as a URL or an executor wants it."""
         return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+
+    def connect_streams(
+        self,
+        executors: Callable[[str, Message], bool],
+        add_line: Callable[[AddStoryLine], None],
+    ) -> None:
+        """Let streams of clients reach executors, and the story."""
+        self._executors, self._add_line = executors, add_line
+
+    def _send_to_executor(self, container_id: str, message: Message) -> bool:
+        return self._executors is not None and self._executors(container_id, message)
+
+    def _tell_story(self, task: str, text: str) -> None:
+        if self._add_line is not None:
+            self._add_line(AddStoryLine(StoryKind.NOTE, text, Level.INFO, task))
+
+    def _places(self) -> List[TaskPlace]:
+        return [
+            TaskPlace(item.task, item.container, item.state == "running", item.state)
+            for item in self.publisher.view()[0].tasks
+        ]
 
     def _page_failed(self, request: Request, error: Exception) -> None:
         self._log(f"{request.method} {request.target!r:.200}: {type(error).__name__}: {error}")

@@ -242,6 +242,14 @@ class LocalScheduler(port.Scheduler):
 
     # ------------------------------------------------------------------ ending it
 
+    def owner_folder(self, app_id: str) -> str:
+        folder, app = find_application(self._home, app_id)
+        if not folder.is_own:
+            raise SchedulerError(f"{folder.path} is a link or another user's")
+        if not app.here:
+            raise SchedulerError(f"{app_id} runs on {app.host}; only from there it can be entered")
+        return folder.path
+
     def kill(self, app_id: str, reason: str) -> None:
         folder, app = find_application(self._home, app_id)
         if not folder.is_own:

@@ -227,6 +227,22 @@ class YarnScheduler(port.Scheduler):
         except HadoopError as error:
             raise refusals.translate_error(error, f"killing {app_id}") from error
 
+    def owner_folder(self, app_id: str) -> str:
+        application = refusals.parse_id(app_id)
+        try:
+            owner = self._connect().report(application).user
+            folder = self._state_folder(owner, app_id)
+            if folder is None:
+                raise port.SchedulerError(
+                    f"{app_id} is {owner}'s: only {owner} may enter its containers (you are"
+                    f" {self.user})"
+                )
+            return home.follow_pointer(folder)[0]
+        except HadoopError as error:
+            raise refusals.translate_error(error, f"looking for the key of {app_id}") from error
+        except OSError as error:
+            raise port.SchedulerError(f"the key of {app_id} cannot be read: {error}") from error
+
     def _state_folder(self, owner: str, app_id: str) -> Optional[str]:
         """Where the user's own application keeps its state; None for another user's."""
         try:

@@ -1,0 +1,398 @@
+"""Streams of clients into this container: shells, commands, and connections to its Jupyter.
+
+The master passes on what an authenticated client of the job sends (``tony_core/protocol/tunnel.py``
+has the theory). A stream lives no longer than the program beside which it was opened, nor than
+the connection to the master that opened it. Each of its ends reads no more than the other end has
+room for, so a shell that prints without end is stopped by the kernel, and not by our memory.
+
+Loaded when the first stream is opened: most executors have none.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from tony_core.protocol.codec import ProtocolError
+from tony_core.protocol.messages import (
+    CloseStream,
+    Message,
+    OpenStream,
+    ResizeTerminal,
+    StreamClosed,
+    StreamData,
+    StreamOpened,
+    StreamTaken,
+)
+from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
+from tony_core.protocol.tunnel import (
+    MAX_STREAMS,
+    PIECE,
+    WINDOW,
+    StreamKind,
+    StreamWindow,
+    pack_data,
+    unpack_data,
+)
+from tony_executor.launch.shell_process import (
+    ShellProcess,
+    resize,
+    shell_environment,
+    start_shell,
+)
+from tony_executor.launch.spawn import NotExecuted
+
+NOTEBOOK_FILE = "notebook.json"  # of the notebook's launcher, in the working folder
+DRAIN_S = 2.0  # from a shell's end to the end of its output, which a stray process may hold open
+BASH = "/bin/bash"
+
+
+class ProgramPlace(NamedTuple):
+    """Where the program runs, and with what."""
+
+    task: str
+    env: Mapping[str, str]
+    folder: str
+
+
+class Streams:
+    """All streams of this container."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        send: Callable[[Message], None],
+        place: Callable[[], Optional[ProgramPlace]],
+        log: Callable[[str], None],
+    ) -> None:
+        self._reactor = reactor
+        self._send = send
+        self._place = place
+        self._log = log
+        self._allowed: Dict[str, bool] = {}
+        self._streams: Dict[int, _Stream] = {}
+
+    def configure(self, shell: bool, notebook: bool) -> None:
+        """Apply what the site allows."""
+        self._allowed = {StreamKind.SHELL.value: shell, StreamKind.NOTEBOOK.value: notebook}
+
+    def handle(self, message: Message) -> None:
+        """Take a message of the master's."""
+        if isinstance(message, OpenStream):
+            self._open(message)
+            return
+        stream = self._streams.get(getattr(message, "stream", -1))
+        if stream is not None:  # else it has ended, and the master does not know yet
+            stream.reactor.call(self._pass_on, stream, message)
+
+    def _pass_on(self, stream: _Stream, message: Message) -> None:
+        try:
+            if isinstance(message, StreamData):
+                stream.write(unpack_data(message.data), message.end)
+            elif isinstance(message, StreamTaken):
+                stream.taken(message.size)
+            elif isinstance(message, ResizeTerminal):
+                stream.resize(message.rows, message.columns)
+            elif isinstance(message, CloseStream):
+                stream.close("")
+        except ProtocolError as error:
+            stream.close(str(error))
+
+    def reaped(self, pid: int, exit_code: int) -> bool:
+        """Note the end of a child; returns whether it was a stream's."""
+        for stream in list(self._streams.values()):
+            if stream.pid == pid:
+                stream.reactor.call(stream.exited, exit_code)
+                return True
+        return False
+
+    def close_all(self, reason: str) -> None:
+        """End all of them, for this reason."""
+        for stream in list(self._streams.values()):
+            stream.reactor.call(stream.close, reason)
+
+    def _open(self, message: OpenStream) -> None:
+        number = message.stream
+        try:
+            place = self._admit(message)
+            if message.kind == StreamKind.NOTEBOOK.value:
+                sock, note = connect_notebook(place.folder)
+                ends: Tuple[Tuple[int, bool], ...] = ((sock.fileno(), False),)
+                stream = _Stream(
+                    self._reactor, number, self._send, self._forget, sock.fileno(), ends, sock=sock
+                )
+            else:
+                shell, note = _start(message, place), ""
+                self._log(f"{'a shell' if not message.command else 'a command'} of the owner's")
+                stream = _Stream(
+                    self._reactor, number, self._send, self._forget, shell.input, shell.outputs,
+                    shell=shell,
+                )  # fmt: skip
+        except Refusal as error:
+            self._send(StreamClosed(number, None, str(error)))
+            return
+        self._streams[number] = stream
+        self._send(StreamOpened(number, note))
+        stream.reactor.call(stream.begin)
+
+    def _admit(self, message: OpenStream) -> ProgramPlace:
+        if not self._allowed.get(message.kind, False):
+            raise Refusal(f"this site allows no {message.kind}s (tony.{message.kind}.enabled)")
+        if message.stream in self._streams or len(self._streams) >= MAX_STREAMS:
+            raise Refusal("there are too many streams into this container")
+        place = self._place()
+        if place is None:
+            raise Refusal(f"{message.task} runs no program (any more)")
+        if message.task != place.task:
+            raise Refusal(f"this container runs {place.task} now, and no more {message.task}")
+        return place
+
+    def _forget(self, number: int) -> None:
+        self._streams.pop(number, None)
+
+
+class Refusal(Exception):
+    """The stream is not opened, for the reason in the text."""
+
+
+def _start(message: OpenStream, place: ProgramPlace) -> ShellProcess:
+    env = shell_environment(place.env, message.term if message.terminal else "dumb")
+    argv = [BASH, "-c", 'exec "$@"', "bash", *message.command] if message.command else [BASH]
+    if not message.command and message.terminal:
+        argv.append("-i")
+    size = (message.rows, message.columns) if message.terminal else None
+    try:
+        return start_shell(argv, env, place.folder, size)
+    except (OSError, ValueError, NotExecuted) as error:
+        raise Refusal(f"the shell cannot be started: {error}") from None
+
+
+def connect_notebook(folder: str) -> Tuple[socket.socket, str]:
+    """A connection to the Jupyter of this container, and its token."""
+    try:
+        with open(os.path.join(folder, NOTEBOOK_FILE), encoding="utf-8") as file:
+            found = json.load(file)
+        name, token = os.path.basename(str(found["socket"])), str(found["token"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise Refusal("this task runs no notebook (yet)") from None
+    sock = socket.socket(socket.AF_UNIX)
+    # The folder's own path may be longer than a socket's may be.
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        sock.connect(f"/proc/self/fd/{place}/{name}")
+    except OSError as error:
+        sock.close()
+        reason = error.strerror or str(error)
+        raise Refusal(f"the notebook does not listen (yet): {reason}") from None
+    finally:
+        os.close(place)
+    sock.setblocking(False)
+    return sock, token
+
+
+class _Stream:
+    """One stream: descriptors here, messages there."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        number: int,
+        send: Callable[[Message], None],
+        forget: Callable[[int], None],
+        entry: int,
+        outputs: Tuple[Tuple[int, bool], ...],
+        shell: Optional[ShellProcess] = None,
+        sock: Optional[socket.socket] = None,
+    ) -> None:
+        self.pid = shell.pid if shell is not None else None
+        self.reactor = self._reactor = GuardedReactor(reactor, self._failed)
+        self._number = number
+        self._send = send
+        self._forget = forget
+        self._entry: Optional[int] = entry
+        self._outputs: Dict[int, bool] = dict(outputs)
+        self._shell = shell
+        self._sock = sock
+        self._is_terminal = shell is not None and shell.is_terminal
+        self._unwritten = bytearray()
+        self._input_ended = False
+        self._window = StreamWindow()
+        self._exit_code: Optional[int] = None
+        self._message = ""
+        self._closed = False
+        self._drain: Optional[Timer] = None
+
+    def _failed(self, error: Exception) -> bool:
+        """End it over a fault of ours: the program beside it is worth more than a shell."""
+        if self._closed:
+            self._forget(self._number)
+        else:
+            self.close(f"a fault of tony's own: {type(error).__name__}: {error}")
+        return True
+
+    def begin(self) -> None:
+        """Read its output from now on."""
+        self._watch()
+
+    def write(self, data: bytes, end: bool) -> None:
+        """Take bytes for it."""
+        if self._entry is None or self._input_ended:
+            self._send(StreamTaken(self._number, len(data)))  # nothing reads them any more
+            return
+        if len(self._unwritten) + len(data) > WINDOW:
+            raise ProtocolError("a stream sends more than its window")
+        self._unwritten += data
+        self._input_ended = end
+        self._flush()
+
+    def taken(self, count: int) -> None:
+        """Note that the client has taken output."""
+        self._window.taken(count)
+        self._watch()
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give its terminal another size."""
+        if self._is_terminal and self._entry is not None and not self._closed:
+            resize(self._entry, rows, columns)
+
+    def exited(self, exit_code: int) -> None:
+        """Note the end of its process; what it has written may still be to come."""
+        self.pid = None
+        self._exit_code = exit_code
+        if not self._outputs or self._closed:
+            self._finish()
+        else:
+            self._drain = self._reactor.call_later(DRAIN_S, self._finish)
+
+    def close(self, reason: str) -> None:
+        """End it; its process follows."""
+        if self._closed:
+            return
+        self._closed = True
+        self._message = reason
+        self._close_descriptors()
+        if self._shell is not None:
+            os.close(self._shell.control)
+        if self.pid is None:
+            self._finish()
+
+    # ------------------------------------------------------------------ descriptors
+
+    def _watch(self) -> None:
+        """Watch what can be read or written now."""
+        wanted: Dict[int, List[bool]] = {}
+        reads = self._window.left > 0
+        for fd in self._outputs:
+            wanted.setdefault(fd, [False, False])[0] = reads
+        if self._entry is not None:
+            wanted.setdefault(self._entry, [False, False])[1] = bool(self._unwritten)
+        for fd, (readable, writable) in wanted.items():
+            self._reactor.watch(
+                fd,
+                (lambda fd=fd: self._read(fd)) if readable else None,
+                self._flush if writable else None,
+            )
+
+    def _read(self, fd: int) -> None:
+        if fd not in self._outputs or self._window.left <= 0:
+            return
+        try:
+            data = os.read(fd, min(PIECE, self._window.left))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""  # EIO: a terminal whose last process has gone
+        if data:
+            self._window.send(len(data))
+            self._send(StreamData(self._number, pack_data(data), error=self._outputs[fd]))
+            if self._window.left <= 0:
+                self._watch()
+            return
+        del self._outputs[fd]
+        if fd == self._entry:
+            self._watch_entry_only(fd)
+        else:
+            self._reactor.unwatch(fd)
+            if self._sock is None:  # a socket's has two directions, and is closed at the end
+                os.close(fd)
+        if self._outputs:
+            return
+        if self._sock is not None:
+            self._send(StreamData(self._number, "", end=True))
+            if self._input_ended and not self._unwritten:
+                self._finish()
+        elif self.pid is None:
+            self._finish()
+
+    def _watch_entry_only(self, fd: int) -> None:
+        if self._sock is None or not self._unwritten:
+            self._reactor.unwatch(fd)
+        else:
+            self._reactor.watch(fd, None, self._flush)
+
+    def _flush(self) -> None:
+        if self._entry is None:
+            return
+        count = 0
+        try:
+            while self._unwritten:
+                written = os.write(self._entry, self._unwritten[:PIECE])
+                del self._unwritten[:written]
+                count += written
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO, errno.ECONNRESET):
+                raise
+            count += len(self._unwritten)  # it reads no more
+            self._unwritten.clear()
+            self._input_ended = True
+        if count:
+            self._send(StreamTaken(self._number, count))
+        if self._input_ended and not self._unwritten:
+            self._end_input()
+        self._watch()
+
+    def _end_input(self) -> None:
+        fd = self._entry
+        if self._sock is not None:
+            try:
+                self._sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # the other end has gone
+            self._entry = None
+            if not self._outputs:
+                self._finish()
+        elif not self._is_terminal and fd is not None:
+            self._entry = None
+            self._reactor.unwatch(fd)
+            os.close(fd)
+
+    def _close_descriptors(self) -> None:
+        open_ones = set(self._outputs)
+        if self._entry is not None:
+            open_ones.add(self._entry)
+        if self._sock is not None:
+            self._reactor.unwatch(self._sock.fileno())
+            self._sock.close()
+        else:
+            for fd in open_ones:
+                self._reactor.unwatch(fd)
+                os.close(fd)
+        self._outputs.clear()
+        self._entry = None
+
+    def _finish(self) -> None:
+        """Report the end, once."""
+        if self._drain is not None:
+            self._drain.cancel()
+        if not self._closed:
+            self._closed = True
+            self._close_descriptors()
+            if self._shell is not None:
+                os.close(self._shell.control)
+        self._forget(self._number)
+        self._send(StreamClosed(self._number, self._exit_code, self._message))

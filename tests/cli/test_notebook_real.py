@@ -1,0 +1,262 @@
+"""``tony notebook`` as a process of its own: with a stand-in for Jupyter, and with a real one."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Callable, Dict, List, Tuple
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.cli.processes import Running, tony, until
+from tests.second_user import as_stranger, needs_root
+
+pytestmark = pytest.mark.timeout(300)
+
+# What tony_notebook starts as Jupyter: it answers at the socket, with the token, for some time.
+STANDIN = """
+import http.server, os, socketserver, sys, threading
+options = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def address_string(self):
+        return "a socket"
+    def log_message(self, *words):
+        pass  # Jupyter's own log has no token
+    def do_GET(self):
+        allowed = "token=" + os.environ["JUPYTER_TOKEN"] in self.path
+        body = b"x" * 3_000_000 if "large" in self.path else repr(sorted(options)).encode()
+        self.send_response(200 if allowed else 403)
+        self.send_header("Content-Length", str(len(body) if allowed else 0))
+        self.end_headers()
+        if allowed:
+            self.wfile.write(body)
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+os.umask(0o077)
+server = Server(options["ServerApp.sock"], Handler)
+idle = float(options.get("ServerApp.shutdown_no_activity_timeout", 0))
+if 0 < idle < 100:
+    threading.Timer(idle, server.shutdown).start()
+server.serve_forever()
+"""
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> List[str]:
+    """A command line with the stand-in."""
+    package = tmp_path / "packages" / "jupyterlab"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "__main__.py").write_text(STANDIN)
+    monkeypatch.setenv("TONY_HOME", str(tmp_path / "home"))
+    path = f"PYTHONPATH={package.parent}"
+    return ["notebook", "--python_binary_path", sys.executable, "--memory", "512m",
+            "--shell_env", path, "--conf", "tony.task.kill-grace=2s"]  # fmt: skip
+
+
+def address(running: Running) -> Tuple[str, str]:
+    """The address that was printed, and its token."""
+    until(lambda: "token=" in running.out or running.process.poll() is not None, "URL", running)
+    url = urlsplit(running.out.split()[0])
+    assert url.hostname == "127.0.0.1" and url.path == "/lab", running
+    return f"http://{url.netloc}", parse_qs(url.query)["token"][0]
+
+
+def get(url: str) -> Tuple[int, bytes]:
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, b""
+
+
+def state_of(folder: Path, app_id: str) -> str:
+    found: Dict[str, str] = json.loads(tony("status", app_id, "--json", cwd=folder).stdout)
+    return found["state"]
+
+
+def id_in(text: str) -> str:
+    return next(word for word in text.replace(":", " ").split() if word.startswith("local_"))
+
+
+def test_it_is_reached_and_ends_with_its_client(words: List[str], tmp_path: Path) -> None:
+    with Running(tmp_path, *words) as running:
+        base, token = address(running)
+        status, body = get(f"{base}/?token={token}")
+        assert status == 200 and b"ServerApp.sock_mode" in body
+        assert get(f"{base}/")[0] == 403, "Jupyter's own token is asked for"
+        assert get(f"{base}/large?token={token}") == (200, b"x" * 3_000_000)
+        running.send(signal.SIGINT)
+        assert running.end() == 130, running
+        app_id = id_in(running.err)
+    assert state_of(tmp_path, app_id) == "KILLED"
+    folder = tmp_path / "home" / "apps" / app_id
+    shown = b"".join(p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
+    assert token.encode() not in shown, "the token is nowhere in logs or the job's files"
+
+
+def test_many_connections_at_once(words: List[str], tmp_path: Path) -> None:
+    with Running(tmp_path, *words) as running:
+        base, token = address(running)
+        host = base.partition("//")[2]
+        callers = [http.client.HTTPConnection(host, timeout=30) for _ in range(30)]
+        for _ in range(3):
+            for caller in callers:
+                caller.request("GET", f"/?token={token}")
+            for caller in callers:
+                answer = caller.getresponse()
+                assert answer.status == 200 and answer.read()
+        for caller in callers:
+            caller.close()
+        running.send(signal.SIGTERM)
+        assert running.end() == 143
+
+
+def test_it_ends_when_idle(words: List[str], tmp_path: Path) -> None:
+    with Running(tmp_path, *words, "--idle-timeout", "3s") as running:
+        address(running)
+        assert running.end() == 0, running
+        assert "has ended: SUCCEEDED" in running.err
+
+
+def test_left_running_and_opened_again(words: List[str], tmp_path: Path) -> None:
+    done = tony(*words, "--detach", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    app_id = done.stdout.strip()
+    seen = []
+    for _ in range(2):
+        with Running(tmp_path, "notebook", "--attach", app_id) as running:
+            base, token = address(running)
+            seen.append(token)
+            assert get(f"{base}/?token={token}")[0] == 200
+            running.send(signal.SIGINT)
+            assert running.end() == 130
+            assert "still running" in running.err
+    assert seen[0] == seen[1] and state_of(tmp_path, app_id) == "RUNNING"
+    tony("kill", app_id, cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_a_killed_client_leaves_no_job(words: List[str], tmp_path: Path) -> None:
+    with Running(tmp_path, *words, "--conf", "tony.client.lease=16s") as running:
+        address(running)
+        time.sleep(20)
+        app_id = id_in(running.err)
+        assert state_of(tmp_path, app_id) == "RUNNING", "its client renews the lease"
+        running.send(signal.SIGKILL)
+        running.end()
+    path = tmp_path / "home" / "apps" / app_id / "status.json"
+    # Not by tony status, which renews the lease like any client.
+    until(lambda: json.loads(path.read_text())["state"] != "RUNNING", "end of the job")
+    assert state_of(tmp_path, app_id) == "KILLED"
+
+
+def test_without_jupyter(words: List[str], tmp_path: Path) -> None:
+    (tmp_path / "packages" / "jupyterlab" / "__init__.py").unlink()
+    (tmp_path / "packages" / "jupyterlab" / "__main__.py").unlink()
+    (tmp_path / "packages" / "jupyterlab").rmdir()
+    done = tony(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"this Python has no Jupyter: {sys.executable}" in done.stderr
+    assert "pip install jupyterlab" in done.stderr
+
+
+def test_a_site_that_forbids_notebooks(
+    words: List[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tony-site.xml").write_text(
+        "<configuration><property><name>tony.notebook.enabled</name><value>false</value>"
+        "<final>true</final></property></configuration>"
+    )
+    monkeypatch.setenv("TONY_CONF_DIR", str(tmp_path))
+    done = tony(*words, cwd=tmp_path)
+    assert done.returncode == 2 and "this site allows no notebooks" in done.stderr
+    assert not list((tmp_path / "home").glob("apps/*"))
+
+
+def test_a_port_that_is_taken(words: List[str], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = tony(*words, "--port", str(taken.getsockname()[1]), cwd=tmp_path)
+    assert done.returncode == 2 and "--port" in done.stderr
+    assert "RUNNING" not in tony("list", cwd=tmp_path).stdout
+
+
+@needs_root
+def test_another_user_of_the_machine_gets_nothing(words: List[str], tmp_path: Path) -> None:
+    with Running(tmp_path, *words) as running:
+        base, token = address(running)
+        port = int(base.rpartition(":")[2])
+        code = """
+sock = socket.create_connection(("127.0.0.1", argument[0]), 20)
+sock.sendall(("GET /?token=%s HTTP/1.0\\r\\n\\r\\n" % argument[1]).encode())
+try:
+    result = sock.recv(1000).decode()
+except OSError:
+    result = ""
+"""
+        assert as_stranger(code, [port, token]) == "", "not even with the token"
+        assert get(f"{base}/?token={token}")[0] == 200
+        running.send(signal.SIGINT)
+        assert running.end() == 130
+
+
+# Runs in Jupyter's own environment: a kernel, and a cell in it, by the web socket.
+CELL = """
+import json, sys, urllib.request, uuid, websocket
+base, token = sys.argv[1:]
+request = urllib.request.Request(f"{base}/api/kernels", b"{}", {"Authorization": "token " + token})
+kernel = json.load(urllib.request.urlopen(request, timeout=60))["id"]
+url = f"{base.replace('http', 'ws')}/api/kernels/{kernel}/channels?token={token}"
+connection = websocket.create_connection(url, timeout=60)
+header = {"msg_id": uuid.uuid4().hex, "username": "x", "session": uuid.uuid4().hex,
+          "msg_type": "execute_request", "version": "5.3"}
+content = {"code": "import os; print(6 * 7, os.environ['JOB_NAME'])", "silent": False}
+connection.send(json.dumps({"header": header, "parent_header": {}, "metadata": {},
+                            "content": content, "channel": "shell", "buffers": []}))
+while True:
+    message = json.loads(connection.recv())
+    if message["msg_type"] == "stream":
+        print(message["content"]["text"], end="")
+    ours = message["parent_header"].get("msg_id") == header["msg_id"]
+    if ours and message["content"].get("execution_state") == "idle":
+        break
+connection.close()
+"""
+
+
+@pytest.mark.frameworks
+@pytest.mark.nightly
+def test_a_cell_in_a_real_jupyter_and_its_idle_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Callable[[str], Path]
+) -> None:
+    monkeypatch.setenv("TONY_HOME", str(tmp_path / "home"))
+    folder = environment("jupyter")
+    python = str(folder / "bin" / "python")
+    words = ["notebook", "--python_binary_path", python, "--memory", "1g", "--idle-timeout", "20s"]
+    with Running(tmp_path, *words) as running:
+        base, token = address(running)
+        done = subprocess.run(
+            [python, "-c", CELL, base, token], capture_output=True, text=True, timeout=120
+        )
+        assert done.stdout == "42 notebook\n", done.stderr
+        assert get(f"{base}/api/status")[0] == 403
+        assert running.end(timeout=200) == 0, running
+        assert "has ended: SUCCEEDED" in running.err
+    assert not [
+        entry
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit()
+        and os.path.exists(entry / "cmdline")
+        and str(tmp_path / "home").encode() in (entry / "cmdline").read_bytes()
+    ]

@@ -1,0 +1,183 @@
+"""The table of streams: who may open what, and what each end may send."""
+
+from __future__ import annotations
+
+from typing import List, Tuple
+
+import pytest
+
+from tony_core.job.spec import Access
+from tony_core.master.streams import StreamTable, TaskPlace
+from tony_core.protocol.codec import ProtocolError
+from tony_core.protocol.messages import (
+    CloseStream,
+    Message,
+    OpenStream,
+    StreamClosed,
+    StreamData,
+    StreamOpened,
+    StreamTaken,
+)
+from tony_core.protocol.tunnel import MAX_STREAMS, PIECE, WINDOW, pack_data
+
+PLACES = [
+    TaskPlace("worker:0", "c0", True, "running"),
+    TaskPlace("worker:1", "c1", True, "running"),
+    TaskPlace("worker:2", "c2", False, "succeeded"),
+]
+
+
+class Client:
+    def __init__(self) -> None:
+        self.got: List[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.got.append(message)
+
+
+class World:
+    """A table with what it sends."""
+
+    def __init__(self, access: Access = Access(), places: List[TaskPlace] = PLACES) -> None:
+        self.sent: List[Tuple[str, Message]] = []
+        self.connected = True
+        self.story: List[Tuple[str, str]] = []
+        self.table = StreamTable(
+            access, lambda: places, self._send, lambda task, text: self.story.append((task, text))
+        )
+
+    def _send(self, container_id: str, message: Message) -> bool:
+        self.sent.append((container_id, message))
+        return self.connected
+
+    def open(self, client: Client, number: int, task: str = "worker:0", **fields: str) -> None:
+        self.table.from_client(client, OpenStream(number, task, fields.get("kind", "shell")))
+
+
+def refusal(client: Client) -> str:
+    message = client.got[-1]
+    assert isinstance(message, StreamClosed)
+    return message.message
+
+
+def test_two_clients_with_the_same_numbers_are_kept_apart() -> None:
+    world, ada, bob = World(), Client(), Client()
+    world.open(ada, 1)
+    world.open(bob, 1, "worker:1")
+    (_, first), (_, second) = world.sent
+    assert isinstance(first, OpenStream) and isinstance(second, OpenStream)
+    assert first.stream != second.stream
+    world.table.from_executor("c1", StreamData(second.stream, pack_data(b"for bob")))
+    assert ada.got == [] and bob.got == [StreamData(1, pack_data(b"for bob"))]
+    assert [task for task, _ in world.story] == ["worker:0", "worker:1"]
+
+
+def test_a_container_cannot_answer_for_another_one() -> None:
+    world, ada = World(), Client()
+    world.open(ada, 1)
+    world.table.from_executor("c1", StreamData(1, pack_data(b"forged")))
+    world.table.from_executor("c1", StreamClosed(1, 0))
+    assert ada.got == []
+
+
+@pytest.mark.parametrize(
+    ("access", "kind"), [(Access(shell=False), "shell"), (Access(notebook=False), "notebook")]
+)
+def test_what_the_site_forbids_is_refused(access: Access, kind: str) -> None:
+    world, ada = World(access), Client()
+    world.open(ada, 1, kind=kind)
+    assert f"tony.{kind}.enabled" in refusal(ada) and world.sent == []
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "words"),
+    [
+        ("worker:9", "shell", "there is no task 'worker:9'; the job has worker:0, worker:1"),
+        ("", "shell", "name one task with -t"),
+        ("worker:2", "shell", "worker:2 runs no program now: it is succeeded"),
+        ("worker:0", "fridge", "submit it again"),
+    ],
+)
+def test_what_cannot_be_opened(task: str, kind: str, words: str) -> None:
+    world, ada = World(), Client()
+    world.open(ada, 1, task, kind=kind)
+    assert words in refusal(ada) and world.sent == []
+
+
+def test_the_only_task_needs_no_name() -> None:
+    world, ada = World(places=PLACES[:1]), Client()
+    world.open(ada, 1, "")
+    assert world.sent[0] == ("c0", OpenStream(1, "worker:0", "shell"))
+
+
+def test_an_executor_that_is_not_connected() -> None:
+    world, ada = World(), Client()
+    world.connected = False
+    world.open(ada, 1)
+    assert "not connected now" in refusal(ada)
+
+
+def test_a_client_that_sends_more_than_its_window() -> None:
+    world, ada = World(), Client()
+    world.open(ada, 1)
+    piece = StreamData(1, pack_data(bytes(PIECE)))
+    for _ in range(WINDOW // PIECE):
+        world.table.from_client(ada, piece)
+    with pytest.raises(ProtocolError, match="window"):
+        world.table.from_client(ada, piece)
+    with pytest.raises(ProtocolError, match="piece"):
+        world.table.from_client(ada, StreamData(1, pack_data(bytes(PIECE + 1))))
+
+
+def test_an_executor_that_sends_more_than_its_window_loses_that_stream_only() -> None:
+    world, ada = World(), Client()
+    world.open(ada, 1)
+    world.open(ada, 2)
+    for _ in range(WINDOW // PIECE + 1):
+        world.table.from_executor("c0", StreamData(1, pack_data(bytes(PIECE))))
+    assert "window" in refusal(ada)
+    assert world.sent[-1] == ("c0", CloseStream(1))
+    world.table.from_executor("c0", StreamOpened(2))
+    assert ada.got[-1] == StreamOpened(2)
+
+
+def test_taking_more_than_was_sent() -> None:
+    world, ada = World(), Client()
+    world.open(ada, 1)
+    with pytest.raises(ProtocolError):
+        world.table.from_client(ada, StreamTaken(1, 1))
+    world.table.from_executor("c0", StreamTaken(1, -1))
+    assert "takes more" in refusal(ada)
+
+
+def test_a_client_that_is_gone_leaves_nothing() -> None:
+    world, ada, bob = World(), Client(), Client()
+    world.open(ada, 1)
+    world.open(bob, 1)
+    world.table.client_gone(ada)
+    assert world.sent[-1] == ("c0", CloseStream(1))
+    world.table.from_executor("c0", StreamClosed(1, 0))
+    world.table.from_executor("c0", StreamClosed(2, 3))
+    assert ada.got == [] and bob.got == [StreamClosed(1, 3)]
+
+
+def test_a_container_that_is_gone_ends_its_streams() -> None:
+    world, ada = World(), Client()
+    world.open(ada, 1)
+    world.open(ada, 2, "worker:1")
+    world.table.container_gone("c0", "its container has ended")
+    assert ada.got == [StreamClosed(1, None, "its container has ended")]
+
+
+def test_a_number_is_not_used_twice() -> None:
+    world, ada = World(), Client()
+    world.open(ada, 1)
+    with pytest.raises(ProtocolError, match="twice"):
+        world.open(ada, 1)
+
+
+def test_the_number_of_streams_is_bounded() -> None:
+    world, ada = World(), Client()
+    for number in range(MAX_STREAMS + 1):
+        world.open(ada, number)
+    assert "open streams already" in refusal(ada) and len(world.sent) == MAX_STREAMS

@@ -1,0 +1,215 @@
+"""Run Jupyter in one container, and open it here.
+
+    tony notebook --python_venv venv.zip --memory 8g --gpus 1
+    tony notebook --attach ID
+
+It is a job like any other: with a queue, a page and a history. It ends with this command (Ctrl-C)
+unless --detach was given, and when it has been idle for --idle-timeout. The address that is printed
+holds Jupyter's token: keep it to yourself. The exit code is that of tony submit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from typing import TYPE_CHECKING, Dict, List, Optional
+
+from tony_core.cli.interrupts import KILLED_BY, Interrupts
+from tony_core.cli.options import add_login, count, refuse_proxy_user, seconds, use_login
+from tony_core.cli.output import line, note, safe, warn
+from tony_core.client.errors import UsageError
+from tony_core.exit_causes import exit_code_of
+
+if TYPE_CHECKING:
+    from tony_core.job.load import JobArguments, Loaded
+    from tony_core.schedulers.port import AppStatus, Scheduler
+
+ROLE = "notebook"
+IDLE_S = 3600.0
+LEASE = "60s"  # a client that is killed cannot end its job; the job's master notices
+ENABLED = "tony.notebook.enabled"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    size = parser.add_argument_group("the container")
+    size.add_argument("--memory", metavar="SIZE", help="its memory [2g]", default="2g")
+    size.add_argument("--vcores", metavar="N", type=count, help="its virtual cores")
+    size.add_argument("--gpus", metavar="N", type=count, help="its GPUs")
+    size.add_argument("--image", metavar="NAME", help="a docker image, which has Jupyter")
+    program = parser.add_argument_group("the notebook")
+    program.add_argument(
+        "--python_venv", "--venv", metavar="PATH", help="an environment with Jupyter"
+    )
+    program.add_argument("--python_binary_path", metavar="PATH", help="the Python with Jupyter")
+    program.add_argument("--src_dir", metavar="PATH", help="a folder to have beside it (a copy)")
+    program.add_argument(
+        "--notebook-dir",
+        metavar="PATH",
+        default="",
+        help="the folder on the node that it shows and writes; without: the working folder, which"
+        " is removed with the container",
+    )
+    program.add_argument(
+        "--idle-timeout",
+        metavar="TIME",
+        type=seconds,
+        default=IDLE_S,
+        help="end it when no kernel computes and no page is used for so long; 0: never [1h]",
+    )
+    program.add_argument("--shell_env", metavar="K=V", action="append", default=[])
+    job = parser.add_argument_group("the job")
+    job.add_argument("--conf_file", metavar="FILE", help="a job file without roles, for its keys")
+    job.add_argument("--conf", metavar="K=V", action="append", default=[], help="one key")
+    job.add_argument("--scheduler", metavar="NAME", help="local, yarn, or one that is installed")
+    add_login(job)
+    mode = parser.add_argument_group("how")
+    mode.add_argument("--port", metavar="N", type=count, default=0, help="the port here [any]")
+    mode.add_argument(
+        "--detach", action="store_true", help="return once it is accepted, and leave it running"
+    )
+    mode.add_argument("--attach", metavar="ID", help="open one that runs already; Ctrl-C leaves it")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Return 0 when it has ended by itself or was left running, as tony submit otherwise."""
+    with Interrupts("interrupted; nothing was submitted") as interrupts:
+        return _attach(args, interrupts) if args.attach else _submit(args, interrupts)
+
+
+def _submit(args: argparse.Namespace, interrupts: Interrupts) -> int:
+    from tony_core.client.cluster_login import login_variables
+    from tony_core.client.submission import prepare, send
+    from tony_core.schedulers import open_scheduler
+
+    use_login(args)
+    loaded = load_notebook(args)
+    job = loaded.job
+    refuse_proxy_user(args, job.scheduler)
+    os.environ.update(login_variables(job.hadoop))
+    scheduler = open_scheduler(job.scheduler)
+    try:
+        prepared = prepare(scheduler, job)
+        for problem in (*loaded.warnings, *prepared.warnings):
+            warn(safe(str(problem)))
+        app_id = send(scheduler, prepared, interrupts.defer)
+        if args.detach:
+            line(app_id)
+            note(f"submitted. Open it with: tony notebook --attach {app_id}; end it with: tony"
+                 f" kill {app_id}")  # fmt: skip
+            return 0
+        note(f"{app_id} is submitted; waiting for its notebook (Ctrl-C ends the job)")
+        return _serve(args, interrupts, scheduler, app_id, kills=True)
+    finally:
+        scheduler.close()
+
+
+def _attach(args: argparse.Namespace, interrupts: Interrupts) -> int:
+    from tony_core.cli.options import hinting, scheduler_of
+    from tony_core.client.lookup import resolve
+
+    scheduler = scheduler_of(args, args.attach)
+    try:
+        with hinting(args, scheduler):
+            app_id = resolve(scheduler, args.attach).app_id
+        scheduler.owner_folder(app_id)  # raises where it is another user's
+        interrupts.defer()
+        return _serve(args, interrupts, scheduler, app_id, kills=False)
+    finally:
+        scheduler.close()
+
+
+def _serve(
+    args: argparse.Namespace,
+    interrupts: Interrupts,
+    scheduler: Scheduler,
+    app_id: str,
+    kills: bool,
+) -> int:
+    from tony_core.client.exit_codes import exit_code_of_state
+    from tony_core.client.kill import kill
+    from tony_core.client.notebook import Notebook
+    from tony_core.protocol.reactor import Reactor
+    from tony_core.schedulers import open_scheduler
+
+    reactor = Reactor(note)
+    status: Optional[AppStatus] = None
+    try:
+        try:
+            notebook = Notebook(
+                reactor, lambda: open_scheduler(scheduler.name), app_id, args.port, line, note
+            )
+        except OSError as error:
+            if kills:
+                kill(scheduler, app_id, "its client found no port")
+            raise UsageError(f"--port {args.port}: {error.strerror or error}") from None
+        interrupts.defer(notebook.stop)
+        if not interrupts.received:
+            status = notebook.run()
+    finally:
+        reactor.close()
+    if status is not None:
+        text = "\n".join(map(safe, status.diagnostics.splitlines()))
+        note(f"{app_id} has ended: {status.state.value}{': ' if text else ''}{text}")
+        return exit_code_of_state(status.state)
+    number = interrupts.first or 2
+    if kills:
+        note(f"ending {app_id}")
+        kill(scheduler, app_id, KILLED_BY.get(number, "killed by its client"))  # type: ignore[call-overload]
+        note(f"{app_id} has ended")
+    else:
+        note(f"{app_id} is still running. Open it again with: tony notebook --attach {app_id}; end"
+             f" it with: tony kill {app_id}")  # fmt: skip
+    return exit_code_of(number)
+
+
+def load_notebook(args: argparse.Namespace) -> Loaded:
+    """The job; JobError with every problem."""
+    from tony_core.client.submission import load
+    from tony_core.job.problems import JobError, Problem
+
+    words = ["-m", "tony_notebook", f"--idle-timeout={args.idle_timeout:g}"]
+    if args.notebook_dir:
+        words.append(f"--folder={args.notebook_dir}")
+    command = " ".join(map(shlex.quote, words))
+    has_file = bool(args.conf_file)
+    loaded = load(_arguments(args, command), finds_job_file=has_file)
+    if loaded.job.program.python is None:  # else it stands before the command already
+        loaded = load(_arguments(args, f"python3 {command}"), finds_job_file=has_file)
+    if not loaded.job.access.notebook:
+        raise JobError([Problem(f"this site allows no notebooks ({ENABLED} is false)")])
+    return loaded
+
+
+def _arguments(args: argparse.Namespace, command: str) -> JobArguments:
+    from tony_core.job.load import JobArguments
+
+    conf: Dict[str, object] = {
+        "tony.application.framework": "standalone",
+        f"tony.{ROLE}.instances": 1,
+        f"tony.{ROLE}.memory": args.memory,
+        f"tony.{ROLE}.vcores": args.vcores,
+        f"tony.{ROLE}.gpus": args.gpus,
+        "tony.am.retry-count": 0,  # a next session has a fresh folder and no kernels
+        "tony.docker.enabled": "true" if args.image else None,
+        f"tony.docker.{ROLE}.image": args.image,
+    }
+    given = [str(pair) for pair in args.conf]
+    named = {pair.partition("=")[0] for pair in given}
+    if not args.detach:
+        conf["tony.client.lease"] = LEASE
+    if not args.conf_file:
+        conf["tony.application.name"] = "notebook"
+    pairs: List[str] = [f"{k}={v}" for k, v in conf.items() if v is not None and k not in named]
+    return JobArguments(
+        executes=command,
+        src_dir=args.src_dir,
+        python_venv=args.python_venv,
+        python_binary_path=args.python_binary_path,
+        conf_file=args.conf_file,
+        conf=[*pairs, *given],
+        shell_env=args.shell_env,
+        scheduler=args.scheduler,
+        principal=args.principal,
+        keytab=args.keytab,
+    )

@@ -1,0 +1,293 @@
+"""A job's Jupyter at a port of this machine, through a tunnel.
+
+Each connection to the port is a stream of the tunnel. The port is on the loopback, and only this
+user's own processes (and root's) are let in, where the system shows whose they are; Jupyter's token
+is asked for in any case. A tunnel that is lost, because the job's master was started anew, is
+opened again while the job runs.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Callable, Dict, Optional
+
+from tony_core.client.errors import TunnelError
+from tony_core.client.tunnel import ClientStream, OpenStream, StreamKind, Tunnel, open_tunnel
+from tony_core.loopback import loopback_address
+from tony_core.protocol import socket_owners
+from tony_core.protocol.link import Listener, listen
+from tony_core.protocol.reactor import Reactor
+from tony_core.protocol.tunnel import PIECE, WINDOW
+from tony_core.schedulers.port import AppState, AppStatus, Scheduler, SchedulerError
+
+ASK_S = 0.5  # between two tries while the notebook does not answer yet
+QUIET_S = 20.0  # a master that has just started has no key for its owner yet
+LOOK_S = 2.0  # between two looks at the job's state
+
+
+class Notebook:
+    """Serves a job's notebook here until the job ends; :meth:`run` returns its state."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        open_one: Callable[[], Scheduler],
+        app_id: str,
+        port: int,
+        on_ready: Callable[[str], None],
+        on_note: Callable[[str], None],
+    ) -> None:
+        self._reactor = reactor
+        self._open_one = open_one
+        self._scheduler = open_one()
+        self._app_id = app_id
+        self._on_ready = on_ready
+        self._on_note = on_note
+        self._tunnel: Optional[Tunnel] = None
+        self._token = ""
+        self._noted = ""
+        self._since = reactor.now()  # there is no tunnel
+        self._final: Optional[AppStatus] = None
+        self._stopped = threading.Event()
+        self._connections: Dict[int, _Connection] = {}
+        self._sockets = socket_owners.SocketTable()
+        self._owners = (0, os.getuid())
+        self._listener: Listener = listen(reactor, loopback_address(), port, self._accepted)
+        self._thread = threading.Thread(target=self._look, name="job-state", daemon=True)
+
+    def run(self) -> Optional[AppStatus]:
+        """Serve until the job has ended; None after :meth:`stop`."""
+        self._thread.start()
+        self._reactor.call_later(0, self._connect)
+        try:
+            self._reactor.run()
+        finally:
+            self._stopped.set()
+            self._listener.close()
+            for connection in list(self._connections.values()):
+                connection.drop()
+            if self._tunnel is not None:
+                self._tunnel.close()
+            self._sockets.close()
+            self._thread.join(LOOK_S)
+            self._scheduler.close()
+        return self._final
+
+    def stop(self) -> None:
+        """Serve no more; from any thread or signal handler."""
+        self._reactor.call_soon_threadsafe(self._reactor.stop)
+
+    # ------------------------------------------------------------------ the tunnel
+
+    def _connect(self) -> None:
+        try:
+            if self._scheduler.status(self._app_id).state is AppState.RUNNING:
+                self._tunnel = open_tunnel(
+                    self._scheduler, self._app_id, self._reactor, self._tunnel_lost
+                )
+        except (TunnelError, SchedulerError) as error:
+            if self._reactor.now() - self._since > QUIET_S:
+                self._note(str(error))
+        if self._tunnel is None:
+            self._reactor.call_later(ASK_S, self._connect)
+        else:
+            self._ask()
+
+    def _tunnel_lost(self, reason: str) -> None:
+        self._tunnel = None
+        self._since = self._reactor.now()
+        for connection in list(self._connections.values()):
+            connection.drop()
+        if self._final is None:
+            self._note(f"the connection to the job was lost ({reason}); trying again")
+            self._reactor.call_later(ASK_S, self._connect)
+
+    def _ask(self) -> None:
+        """Open a stream to learn the token, until the notebook answers."""
+        if self._tunnel is not None:
+            self._open(_Probe(self._answers, self._not_yet))
+
+    def _answers(self, token: str) -> None:
+        self._noted = ""
+        if token != self._token:  # the first, or that of a restarted task
+            self._token = token
+            host = loopback_address()
+            host = f"[{host}]" if ":" in host else host
+            self._on_ready(f"http://{host}:{self._listener.port}/lab?token={token}")
+
+    def _not_yet(self, reason: str) -> None:
+        if "tony.notebook.enabled" in reason:
+            self._note(reason)
+        self._reactor.call_later(ASK_S, self._ask)
+
+    def _note(self, text: str) -> None:
+        if text != self._noted:
+            self._noted = text
+            self._on_note(text)
+
+    def _open(self, stream: ClientStream) -> None:
+        assert self._tunnel is not None
+        self._tunnel.open(stream, OpenStream(0, "", StreamKind.NOTEBOOK.value))
+
+    # ------------------------------------------------------------------ connections
+
+    def _accepted(self, sock: socket.socket) -> None:
+        if self._tunnel is None or not self._is_own(sock):
+            sock.close()
+            return
+        connection = _Connection(self._reactor, sock, self._forget)
+        self._connections[id(connection)] = connection
+        self._open(connection)
+
+    def _is_own(self, sock: socket.socket) -> bool:
+        try:
+            owner = self._sockets.owner_of_peer(sock)
+        except socket_owners.Unavailable:
+            return True  # the token protects it
+        return owner is not None and owner.uid in self._owners
+
+    def _forget(self, connection: _Connection) -> None:
+        self._connections.pop(id(connection), None)
+
+    # ------------------------------------------------------------------ the job's state
+
+    def _look(self) -> None:
+        scheduler = self._open_one()  # a connection may not be for two threads
+        try:
+            while not self._stopped.wait(LOOK_S):
+                try:
+                    status = scheduler.status(self._app_id)
+                except SchedulerError:
+                    continue  # it may answer again
+                if status.state.ended:
+                    self._reactor.call_soon_threadsafe(self._ended, status)
+                    return
+        finally:
+            scheduler.close()
+
+    def _ended(self, status: AppStatus) -> None:
+        self._final = status
+        self._reactor.stop()
+
+
+class _Probe(ClientStream):
+    """Asks whether the notebook answers."""
+
+    def __init__(self, found: Callable[[str], None], not_yet: Callable[[str], None]) -> None:
+        super().__init__()
+        self._found = found
+        self._not_yet = not_yet
+        self._is_open = False
+
+    def opened(self, note: str) -> None:
+        self._is_open = True
+        self.close()
+        self._found(note)
+
+    def ended(self, exit_code: Optional[int], message: str) -> None:
+        if not self._is_open:
+            self._not_yet(message)
+
+
+class _Connection(ClientStream):
+    """A browser's connection, and its stream."""
+
+    def __init__(
+        self, reactor: Reactor, sock: socket.socket, forget: Callable[[_Connection], None]
+    ) -> None:
+        super().__init__()
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reactor = reactor
+        self._sock = sock
+        self._forget = forget
+        self._unwritten = bytearray()
+        self._is_open = self._closed = False
+        self._sent_end = self._got_end = False
+
+    def opened(self, note: str) -> None:
+        self._is_open = True
+        self._watch()
+
+    def received(self, data: bytes, error: bool, end: bool) -> None:
+        if self._closed:
+            return
+        self._unwritten += data
+        self._got_end = self._got_end or end
+        if len(self._unwritten) > 2 * WINDOW:
+            self.drop()
+            return
+        self._flush()
+
+    def writable(self) -> None:
+        if self._is_open:
+            self._watch()
+
+    def ended(self, exit_code: Optional[int], message: str) -> None:
+        self._got_end = True
+        self._is_open = False
+        if not self._unwritten:
+            self._finish()
+
+    def drop(self) -> None:
+        """Close it now, at both ends."""
+        if not self._closed:
+            self.close()
+            self._finish()
+
+    def _watch(self) -> None:
+        if self._closed:
+            return
+        reads = self._is_open and not self._sent_end and self.window.left > 0
+        self._reactor.watch(
+            self._sock,
+            self._read if reads else None,
+            self._flush if self._unwritten else None,
+        )
+
+    def _read(self) -> None:
+        try:
+            data = self._sock.recv(min(PIECE, self.window.left))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.drop()
+            return
+        self._sent_end = not data
+        self.write(data, end=not data)
+        self._watch()
+        if self._sent_end and self._got_end and not self._unwritten:
+            self._finish()
+
+    def _flush(self) -> None:
+        count = 0
+        try:
+            while self._unwritten:
+                sent = self._sock.send(self._unwritten[:PIECE])
+                del self._unwritten[:sent]
+                count += sent
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            self.drop()
+            return
+        self.take(count)
+        if self._got_end and not self._unwritten:
+            if self._sent_end or not self._is_open:
+                self._finish()
+                return
+            try:
+                self._sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                self.drop()
+                return
+        self._watch()
+
+    def _finish(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._reactor.unwatch(self._sock)
+            self._sock.close()
+            self._forget(self)

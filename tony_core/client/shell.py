@@ -1,0 +1,159 @@
+"""A shell in a container, on this process's terminal or pipes.
+
+The user's terminal is raw while the shell runs, so each key, Ctrl-C included, goes to the shell.
+Without a terminal, bytes are passed on as they are, and our standard input's end, too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import termios
+from typing import Any, List, Optional, Tuple
+
+from tony_core.client.errors import TunnelError
+from tony_core.client.tunnel import ClientStream, OpenStream, StreamKind, Tunnel
+from tony_core.protocol.reactor import Reactor
+from tony_core.protocol.tunnel import PIECE
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+
+def terminal_size(fd: int) -> Tuple[int, int]:
+    """(rows, columns)."""
+    try:
+        rows, columns = struct.unpack("HHHH", fcntl.ioctl(fd, termios.TIOCGWINSZ, bytes(8)))[:2]
+    except OSError:
+        return 24, 80
+    return rows or 24, columns or 80
+
+
+class ShellStream(ClientStream):
+    """Connects the shell with our standard streams; :meth:`run` returns its exit code."""
+
+    def __init__(self, reactor: Reactor, task: str, command: List[str], terminal: bool) -> None:
+        super().__init__()
+        self._reactor = reactor
+        self._terminal = terminal
+        self._is_open = False
+        self._reads = False
+        self._exit_code: Optional[int] = None
+        self._message = ""
+        self._interrupt: Optional[int] = None
+        self._attributes: Optional[List[Any]] = None
+        rows, columns = terminal_size(STDIN) if terminal else (0, 0)
+        term = os.environ.get("TERM", "")
+        self._request = OpenStream(
+            0, task, StreamKind.SHELL.value, command, terminal, rows, columns, term
+        )
+
+    def run(self, tunnel: Tunnel) -> int:
+        """Run until its end; raises :class:`TunnelError` where it cannot be opened."""
+        before: Any = None
+        if self._terminal:
+            before = signal.signal(signal.SIGWINCH, self._resized)
+        try:
+            tunnel.open(self, self._request)
+            self._reactor.run()
+        finally:
+            if self._terminal:
+                signal.signal(signal.SIGWINCH, before)
+            self._restore()
+        if self._interrupt is not None:
+            return 128 + self._interrupt
+        if self._exit_code is None:
+            raise TunnelError(self._message or "the shell was closed")
+        return self._exit_code
+
+    @property
+    def message(self) -> str:
+        """Why it ended before its process did; may be empty."""
+        return self._message
+
+    def interrupted(self, number: int) -> None:
+        """End it because of a signal to this process."""
+        self._interrupt = number
+        self._reactor.stop()
+
+    def lost(self, reason: str) -> None:
+        """Take the end of the tunnel."""
+        self._message = f"the connection to the job was lost: {reason}"
+        self._reactor.stop()
+
+    # ------------------------------------------------------------------ from the tunnel
+
+    def opened(self, note: str) -> None:
+        self._is_open = True
+        if self._terminal:
+            self._attributes = termios.tcgetattr(STDIN)
+            _make_raw(STDIN, self._attributes)
+        self._watch(True)
+
+    def received(self, data: bytes, error: bool, end: bool) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(STDERR if error else STDOUT, left) :]
+        self.take(len(data))
+
+    def writable(self) -> None:
+        if self._is_open:
+            self._watch(True)
+
+    def ended(self, exit_code: Optional[int], message: str) -> None:
+        self._exit_code = exit_code
+        self._message = message
+        self._watch(False)
+        self._reactor.stop()
+
+    # ------------------------------------------------------------------ our standard input
+
+    def _watch(self, reads: bool) -> None:
+        if reads == self._reads or self._request is None:
+            return
+        self._reads = reads
+        if not reads:
+            self._reactor.unwatch(STDIN)
+            return
+        try:
+            self._reactor.watch(STDIN, self._read)
+        except PermissionError:  # a file: it can always be read
+            self._reactor.call_later(0, self._read_file)
+
+    def _read_file(self) -> None:
+        if self._reads:
+            self._read()
+            self._reactor.call_later(0, self._read_file)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(STDIN, min(PIECE, self.window.left))
+        except InterruptedError:
+            return
+        except OSError:
+            data = b""  # the terminal is gone
+        self.write(data, end=not data)
+        if not data:
+            self._watch(False)
+            self._is_open = False  # nothing more is read
+        elif self.window.left <= 0:
+            self._watch(False)
+
+    def _resized(self, number: int, frame: object) -> None:
+        self._reactor.call_soon_threadsafe(lambda: self.resize(*terminal_size(STDIN)))
+
+    def _restore(self) -> None:
+        if self._attributes is not None:
+            termios.tcsetattr(STDIN, termios.TCSADRAIN, self._attributes)
+            self._attributes = None
+
+
+def _make_raw(fd: int, attributes: List[Any]) -> None:
+    raw: List[Any] = [*attributes[:6], list(attributes[6])]
+    raw[0] &= ~(termios.BRKINT | termios.ICRNL | termios.INPCK | termios.ISTRIP | termios.IXON)
+    raw[1] &= ~termios.OPOST
+    raw[2] = (raw[2] & ~(termios.CSIZE | termios.PARENB)) | termios.CS8
+    raw[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
+    raw[6][termios.VMIN], raw[6][termios.VTIME] = 1, 0
+    termios.tcsetattr(fd, termios.TCSADRAIN, raw)
