@@ -4,8 +4,9 @@
 
 *idle* asks for a GPU and computes on a core; *starved* prepares each batch on one core, and the GPU
 waits; *small* keeps the GPU busy with little of its memory; *right* fills memory and processor: no
-advice of any kind. *hangs* is a kernel that never ends, at full load: the job fails as stalled, with the stacks
-of its process in its log. A line says what was advised, and whether it is what was expected.
+advice of any kind. *hangs* is a kernel that never ends, at full load: the job fails as stalled,
+with the stacks of its process in its log. A line says what was advised, and whether it is what was
+expected.
 """
 
 from __future__ import annotations
