@@ -17,10 +17,9 @@ from typing import List, Sequence, Tuple
 
 FILE = "notebook.json"
 SOCKET = "notebook.sock"
-#: What is looked for -> the module that is run; the better one first.
-SERVERS = (("jupyterlab", "jupyterlab"), ("notebook", "notebook"), ("jupyter_server",) * 2)
+SERVER = "jupyterlab"
 MISSING = """\
-this Python has no Jupyter: {python}
+this Python has no JupyterLab: {python}
 install it where the notebook runs: `pip install jupyterlab` in the environment that --python_venv
 names, or in the image; or name another Python with --python_binary_path
 """
@@ -32,8 +31,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--folder", default="")
     parser.add_argument("--idle-timeout", type=float, default=0.0)
     args = parser.parse_args(argv)
-    found = [(name, module) for name, module in SERVERS if importlib.util.find_spec(name)]
-    if not found:
+    if importlib.util.find_spec(SERVER) is None:
         sys.stderr.write(MISSING.format(python=sys.executable))
         return 2
     here = os.getcwd()
@@ -43,10 +41,10 @@ def main(argv: Sequence[str]) -> int:
         return 2
     token = secrets.token_hex(24)
     with os.fdopen(os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump({"socket": SOCKET, "token": token, "interface": found[0][0]}, file)
+        json.dump({"socket": SOCKET, "token": token}, file)
     os.environ["JUPYTER_TOKEN"] = token
     os.environ.setdefault("JUPYTER_RUNTIME_DIR", os.path.join(here, ".jupyter-runtime"))
-    command = [sys.executable, "-m", found[0][1], *options(folder, args.idle_timeout)]
+    command = [sys.executable, "-m", SERVER, *options(folder, args.idle_timeout)]
     sys.stdout.flush()
     return os.execv(sys.executable, command)
 

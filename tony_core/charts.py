@@ -24,7 +24,7 @@ OTHER = f"c{LINES}"  # the style of a line that the legend does not name
 Points = Sequence[Tuple[float, float]]
 MEASURED = (
     *("rss_mb", "peak_rss_mb", "cpu_percent", "cpu_s", "processes", "threads", "peak_threads"),
-    *("progress", "step", "saved"),
+    *("progress", "step", "saved", "heartbeat_gap_s"),
 )
 
 

@@ -168,7 +168,7 @@ def test_without_jupyter(words: List[str], tmp_path: Path) -> None:
     (tmp_path / "packages" / "jupyterlab").rmdir()
     done = tony(*words, cwd=tmp_path)
     assert done.returncode == 1
-    assert f"this Python has no Jupyter: {sys.executable}" in done.stderr
+    assert f"this Python has no JupyterLab: {sys.executable}" in done.stderr
     assert "pip install jupyterlab" in done.stderr
 
 

@@ -23,7 +23,7 @@ from tony_core.protocol.tunnel import PIECE, WINDOW
 from tony_core.schedulers.port import AppState, AppStatus, Scheduler, SchedulerError
 
 ASK_S = 0.5  # between two tries while the notebook does not answer yet
-QUIET_S = 20.0  # a master that has just started has no key for its owner yet
+QUIET_S = 20.0  # a master that has just started has no key for its owner yet, nor Jupyter a socket
 LOOK_S = 2.0  # between two looks at the job's state
 
 
@@ -49,6 +49,7 @@ class Notebook:
         self._token = ""
         self._noted = ""
         self._since = reactor.now()  # there is no tunnel
+        self._asked_since = self._since  # the notebook is asked whether it answers
         self._final: Optional[AppStatus] = None
         self._stopped = threading.Event()
         self._connections: Dict[int, _Connection] = {}
@@ -93,6 +94,7 @@ class Notebook:
         if self._tunnel is None:
             self._reactor.call_later(ASK_S, self._connect)
         else:
+            self._asked_since = self._reactor.now()
             self._ask()
 
     def _tunnel_lost(self, reason: str) -> None:
@@ -118,7 +120,7 @@ class Notebook:
             self._on_ready(f"http://{host}:{self._listener.port}/lab?token={token}")
 
     def _not_yet(self, reason: str) -> None:
-        if "tony.notebook.enabled" in reason:
+        if "tony.notebook.enabled" in reason or self._reactor.now() - self._asked_since > QUIET_S:
             self._note(reason)
         self._reactor.call_later(ASK_S, self._ask)
 

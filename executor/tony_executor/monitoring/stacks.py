@@ -60,17 +60,6 @@ def is_python(pid: int) -> bool:
         return False
 
 
-def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler of its own for the signal."""
-    try:
-        with open(f"/proc/{pid}/status", "rb", 0) as file:
-            rows = file.read(16 * 1024).splitlines()
-    except OSError:
-        return False
-    masks = [row.split()[1] for row in rows if row.startswith(b"SigCgt")]
-    return any(int(mask, 16) & (1 << (number - 1)) for mask in masks)
-
-
 def find_py_spy(pid: int, environment: Mapping[str, str], more: Mapping[str, str]) -> Optional[str]:
     """The py-spy for a process: beside its Python, else on its PATH, else on the node's."""
     folders: List[str] = []

@@ -254,7 +254,7 @@ class StackLook:
         """Have the process write its stacks itself, if it has a handler for that."""
         number = STACK_SIGNAL
         process = processes.read_process(pid)
-        if process is None or process.dead or not stacks.catches(pid, number):
+        if process is None or process.dead or not processes.catches_signal(pid, number):
             self._write(
                 f"process {pid}: no stacks: {refusal}, and it has no handler for signal {number}"
                 " (import tony sets one; docs/hangs.md)"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+from tony_executor import processes
 from tony_executor.launch.environment import STACK_SIGNAL
 from tony_executor.monitoring import stacks
 
@@ -82,10 +83,10 @@ def test_only_a_process_with_a_handler_catches_the_signal() -> None:
         with subprocess.Popen([sys.executable, "-c", run], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            assert stacks.catches(process.pid, number) is caught
+            assert processes.catches_signal(process.pid, number) is caught
             assert stacks.is_python(process.pid)
             process.kill()
-    assert not stacks.catches(process.pid, number)
+    assert not processes.catches_signal(process.pid, number)
     assert not stacks.is_python(process.pid)
 
 
@@ -95,7 +96,7 @@ def test_an_ignored_signal_is_not_caught() -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert not stacks.catches(process.pid, signal.SIGUSR1)
+        assert not processes.catches_signal(process.pid, signal.SIGUSR1)
         process.kill()
 
 
