@@ -22,7 +22,7 @@ from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
 from tony_core.master.session.stalls import describe_trouble
 from tony_core.protocol.messages import Register, Reported, Stalled
-from tony_core.schedulers.container_pool import Container
+from tony_core.schedulers.container_pool import Container, PreemptionRequested, PreemptionWithdrawn
 from tony_core.schedulers.port import AppState
 
 LIMIT_S = 60.0
@@ -309,3 +309,18 @@ def test_without_the_key_nothing_is_watched() -> None:
     world = running(job(role("worker", 3)))
     assert world.machine.state.job.stall_timeout(world.job.roles[0]) is None
     assert describe_trouble(world.machine.state) == ""
+
+
+def test_programs_warned_of_preemption_are_left_alone_until_it_is_withdrawn() -> None:
+    world = running(watched(action=StallAction.RESTART))
+    asked = world.executor("worker:1").container.id
+    world.feed(PreemptionRequested((asked,), None))
+    for index in range(3):
+        stands(world, f"worker:{index}", step=7)
+    world.settle()
+    world.after(30.0).settle()
+    assert lines(world) == ["stalled"] and world.machine.state.session == 0
+    world.feed(PreemptionWithdrawn((asked,)))
+    world.after(2 * LIMIT_S).settle()
+    world.after(30.0).settle()
+    assert world.machine.state.session == 1

@@ -1,7 +1,7 @@
 """Which of the tasks that stand still holds the others up: pure, from what is known of each.
 
 In a collective every rank waits for the one that does not join, so all of them stand still. The
-one that lags is, by the first of these that separates any:
+one that lags is, by the first of these that separates any of those that stand still:
 
 * the lowest last step, where the steps differ;
 * a stack that is in no collective, where others are in one;
@@ -10,7 +10,8 @@ one that lags is, by the first of these that separates any:
   for input, while NCCL spins), or spinning where the others are idle (an endless loop, while gloo
   waits).
 
-Else none is named: all stand at the same step.
+Else none is named: all stand at the same step. A task that moves is never named: in training
+without a collective it may be behind and well.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ class Lag(NamedTuple):
 
 def find_lagging(tasks: Sequence[StandingTask]) -> Lag:
     """Name those that lag among the tasks of a gang."""
-    steps = [task.step for task in tasks if task.step is not None]
+    still = [task for task in tasks if task.is_still]
+    steps = [task.step for task in still if task.step is not None]
     if steps and min(steps) < max(steps):
         low = min(steps)
-        names = tuple(task.name for task in tasks if task.step == low)
+        names = tuple(task.name for task in still if task.step == low)
         others_at = [step for step in steps if step > low]
         others = (
             f"{min(others_at)}"
@@ -53,7 +55,6 @@ def find_lagging(tasks: Sequence[StandingTask]) -> Lag:
             else f"{min(others_at)} to {max(others_at)}"
         )
         return Lag(names, f"its last step is {low}, the others' {others}")
-    still = [task for task in tasks if task.is_still]
     outside = [task for task in still if task.in_collective is False]
     inside = [task for task in still if task.in_collective]
     if outside and len(outside) < len(inside) + 1 and inside:
@@ -69,6 +70,11 @@ def find_lagging(tasks: Sequence[StandingTask]) -> Lag:
         used = f"{odd[0].cpu_percent:.0f} % of a core"
         why = "it is idle" if is_idle else "it computes"
         return Lag(_names(odd), f"{why} ({used}), the others {'spin' if is_idle else 'wait'}")
+    moving = [task for task in tasks if not task.is_still]
+    if moving:
+        unknown = sum(task.step is None for task in moving)
+        why = f"{unknown} of the others report no step, and log or compute" if unknown else ""
+        return Lag((), why or "the others go on")
     step = f" at step {steps[0]}" if steps else ""
     return Lag((), f"all stand{step}, and none differs from the others" if len(tasks) > 1 else "")
 

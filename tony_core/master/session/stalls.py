@@ -19,7 +19,8 @@ still have looked at their stacks, at most :data:`EVIDENCE_S` after the first.
 by its executor and as failed for :attr:`ExitCause.STALLED`; what follows is what follows from
 any failure: a restart of the task or of the session, which the program's budget pays for, or with
 ``fail`` the end. Those that still stand when as long as a stall takes has passed are acted upon
-again: another task's restart did not help them.
+again: another task's restart did not help them. Programs that were warned of preemption are left
+alone: they may have saved, and wait for their end.
 
 *Takeover.* That a line was written is in the journal; that programs stand still, in each
 executor's Register. A next master acts where it finds both, and writes no line again. (The journal
@@ -146,10 +147,10 @@ def begin_episode(state: State, pending: PendingDeadline) -> None:
     suspended = [task.name for task in still if _kind(state, task) == SUSPENDED]
     if action is StallAction.WARN or suspended:
         return
-    running = [state.tasks[name] for name in lag.names if state.tasks[name].state is S.RUNNING]
-    task = (running or still)[0]
-    setting = f"tony.task.stall-action={action.value}"
-    _end_program(state, task, f"{text} ({setting})")
+    task = next((task for task in still if task.name in lag.names), still[0])
+    if not any(each.name in state.preemptions.sent for each in still):
+        setting = f"tony.task.stall-action={action.value}"
+        _end_program(state, task, f"{text} ({setting})")
     again_s = (state.job.stall_timeout(task.role) or 0.0) + EVIDENCE_S
     state.set_deadline(
         Deadline.STALL_REPEAT, state.job.timeouts.kill_grace_s + again_s, group, task=task.name
