@@ -8,6 +8,7 @@ executor passes it to the job's owner, by the authenticated tunnel.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -40,7 +41,10 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"--notebook-dir {folder} is not a folder on this node\n")
         return 2
     token = secrets.token_hex(24)
-    with os.fdopen(os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(FILE)  # one that came with the source may be a link, or open to others
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with os.fdopen(os.open(FILE, flags, 0o600), "w") as file:
         json.dump({"socket": SOCKET, "token": token}, file)
     os.environ["JUPYTER_TOKEN"] = token
     os.environ.setdefault("JUPYTER_RUNTIME_DIR", os.path.join(here, ".jupyter-runtime"))

@@ -59,7 +59,8 @@ class Running(NamedTuple):
 class Program:
     """Prepares, starts, watches and ends one program after another.
 
-    ``helpers`` are processes of ours that are not the program's.
+    ``helpers`` are processes of ours that are not the program's; ``shells`` those of streams, which
+    belong to it in all but what it is judged by.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Program:
         context: ContainerContext,
         emit: Callable[[Event], None],
         helpers: Callable[[], AbstractSet[int]],
+        shells: Callable[[], AbstractSet[int]],
         reap: Callable[[], None],
         log: Callable[[str], None],
     ) -> None:
@@ -75,6 +77,7 @@ class Program:
         self._context = context
         self._emit = emit
         self._helpers = helpers
+        self._shells = shells
         self._reap = reap
         self._log = log
         self._ports = Ports()
@@ -96,8 +99,9 @@ class Program:
         self._gpu_metrics = GpuMetrics(reactor, context.environment)
         self._gpu_allocation = GpuAllocation(reactor, context.environment, context.host, self._warn)
         self._around = Surroundings(
-            reactor, emit, self._spared, self._gpu_metrics, lambda: self._interval_s, log
-        )
+            reactor, emit, self._spared, lambda: self._spared() | self._shells(),
+            self._gpu_metrics, lambda: self._interval_s, log,
+        )  # fmt: skip
         self._pending: Set[str] = set()  # parts that Ready still waits for
         self._hadoop = HadoopClasspath(reactor, context, self._warn, log)
         self._tensorboard = tensorboard.TensorBoardProcess(
@@ -377,7 +381,7 @@ class Program:
     def warn(self, preemption: Preemption) -> None:
         """Give the program notice of a preemption."""
         if self.running is not None:
-            tree = processes.descendants(os.getpid(), self._spared())
+            tree = processes.descendants(os.getpid(), self._spared() | self._shells())
             level, text = self._notice.give(preemption, tree)
             if text:
                 self._note(level, text)

@@ -101,6 +101,7 @@ class Shell:
             context,
             self._emit,
             lambda: set(self._discovery.helpers),
+            lambda: self._streams.pids if self._streams is not None else frozenset(),
             self._reap,
             self._log,
         )

@@ -14,7 +14,8 @@ import errno
 import json
 import os
 import socket
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+import stat
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import (
@@ -46,6 +47,7 @@ from tony_executor.launch.shell_process import (
 from tony_executor.launch.spawn import NotExecuted
 
 NOTEBOOK_FILE = "notebook.json"  # of the notebook's launcher, in the working folder
+LARGEST_NOTEBOOK_FILE = 4096
 DRAIN_S = 2.0  # from a shell's end to the end of its output, which a stray process may hold open
 BASH = "/bin/bash"
 
@@ -100,6 +102,11 @@ class Streams:
                 stream.close("")
         except ProtocolError as error:
             stream.close(str(error))
+
+    @property
+    def pids(self) -> Set[int]:
+        """The processes that keep the shells."""
+        return {stream.pid for stream in self._streams.values() if stream.pid is not None}
 
     def reaped(self, pid: int, exit_code: int) -> bool:
         """Note the end of a child; returns whether it was a stream's."""
@@ -173,12 +180,12 @@ def _start(message: OpenStream, place: ProgramPlace) -> ShellProcess:
 def connect_notebook(folder: str) -> Tuple[socket.socket, str]:
     """A connection to the Jupyter of this container, and its token."""
     try:
-        with open(os.path.join(folder, NOTEBOOK_FILE), encoding="utf-8") as file:
-            found = json.load(file)
+        found = json.loads(_read_small(os.path.join(folder, NOTEBOOK_FILE)))
         name, token = os.path.basename(str(found["socket"])), str(found["token"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise Refusal("this task runs no notebook (yet)") from None
     sock = socket.socket(socket.AF_UNIX)
+    sock.setblocking(False)  # a Jupyter that accepts nothing must not hold the executor up
     # The folder's own path may be longer than a socket's may be.
     place = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -189,8 +196,16 @@ def connect_notebook(folder: str) -> Tuple[socket.socket, str]:
         raise Refusal(f"the notebook does not listen (yet): {reason}") from None
     finally:
         os.close(place)
-    sock.setblocking(False)
     return sock, token
+
+
+def _read_small(path: str) -> bytes:
+    """What a program has written into a plain file; it may have made anything else of it."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb", 0) as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "is no plain file", path)
+        return file.read(LARGEST_NOTEBOOK_FILE) or b""
 
 
 class _Stream:

@@ -7,16 +7,30 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any, Callable, Iterator, List
 
 import pytest
 
 from tests.executor.standin import Executor, Master
-from tony_core.protocol.messages import Ended, EndProgram, Register, Stalled
+from tony_core.protocol.messages import (
+    Ended,
+    EndProgram,
+    OpenStream,
+    Register,
+    Stalled,
+    StreamOpened,
+)
 from tony_executor.launch.environment import STACK_SIGNAL
 
 TIMEOUT_S = 2.0
 STEPS = "import time, tony\nfor n in range(3):\n    tony.report(step=n)\n    time.sleep(0.2)\n"
+
+
+@pytest.fixture
+def master() -> Iterator[Master]:
+    made = Master(shell_enabled=True)
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -85,6 +99,17 @@ def test_a_program_blocked_on_its_input_stalls_and_goes_on_when_it_comes(
     expect_kind(master, "")
     assert is_alive(pid) and verdicts(master)[:2] == ["steps", "moves"]
     assert "tony: moves again after" in stderr(executor)
+
+
+def test_what_its_owner_does_in_a_shell_beside_it_counts_nothing(
+    run: Callable[..., int], master: Master, executor: Executor
+) -> None:
+    run(STEPS + "time.sleep(600)\n")
+    master.send(OpenStream(1, "worker:0", "shell", ["sh", "-c", "kill -STOP $$"]))
+    master.expect(StreamOpened, stream=1)
+    found = master.expect(Stalled, looked=True)
+    assert found.kind == "steps" and "line 5" in stderr(executor)
+    assert stderr(executor).count("by faulthandler") + stderr(executor).count("by py-spy") == 1
 
 
 def test_a_slow_but_healthy_program_does_not_stall(run: Callable[..., int], master: Master) -> None:

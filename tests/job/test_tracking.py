@@ -70,6 +70,13 @@ def test_what_programs_get_the_master_has_too() -> None:
     assert (mlflow.username, mlflow.password) == ("ann", "hunter22")
 
 
+def test_what_a_program_needs_for_its_own_tracker_goes_to_no_other() -> None:
+    given = ["MLFLOW_TRACKING_URI=https://team.example", f"MLFLOW_TRACKING_TOKEN={TOKEN}"]
+    assert load(shell_env=given, tracking_uri=URI).job.mlflow.token == ""
+    given = [f"MLFLOW_TRACKING_URI={URI}", f"MLFLOW_TRACKING_TOKEN={TOKEN}"]
+    assert load(shell_env=given, tracking_uri=URI).job.mlflow.token == TOKEN
+
+
 def test_they_are_masked_and_travel() -> None:
     env = {"MLFLOW_TRACKING_URI": URI, "MLFLOW_TRACKING_TOKEN": TOKEN}
     job = load(env, tracking_uri=URI).job

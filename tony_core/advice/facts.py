@@ -12,17 +12,23 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 from tony_core.advice.thresholds import THIN, Thin
 from tony_core.history.configuration import parse_config
 from tony_core.history.figures import job_figures
+from tony_core.history.layout import StoryKind
 from tony_core.history.metric_points import STEP, Points, points_of
 from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import RUNNING, Bar, Line, Span, lines_of
 from tony_core.history.timeline import timeline
 from tony_core.job.keys.table import ROLE_NAME, modern_name
+from tony_core.job.spec import WAITING_ROLES
 from tony_core.jsontext import is_number
 
 HOUR_S = 3600.0
 RSS, CPU, GPU = "rss_mb", "cpu_percent", "gpu_percent"
 GPU_MEMORY, GPU_MEMORY_TOTAL = "gpu_memory_mb", "gpu_memory_total_mb"
 HEARTBEAT_GAP = "heartbeat_gap_s"
+STALLED = "stalled"
+_END_STALLS = frozenset(
+    kind.value for kind in (StoryKind.STALL_OVER, StoryKind.ROOT_CAUSE, StoryKind.SESSION_STARTED)
+)
 SINGLE = "worker"  # what the one task of a job without instances is called
 _MOST = 1e12
 _LONGEST_NAME = 64
@@ -31,13 +37,17 @@ _LONGEST_NAME = 64
 class TaskFacts:
     """One task, with what was measured while its program ran."""
 
-    def __init__(self, record: JobHistory, bar: Bar, entry: Mapping[str, Any]) -> None:
+    def __init__(
+        self, record: JobHistory, bar: Bar, entry: Mapping[str, Any], stalls: Sequence[Span]
+    ) -> None:
         self._record = record
+        self._stalls = stalls
         self._points: Dict[str, Points] = {}
         self._values: Dict[str, Tuple[float, ...]] = {}
         self.name, self.bar, self.entry = bar.task, bar, entry
         self.spans = tuple(span for span in bar.spans if span.kind == RUNNING)
-        self.running_s, self.held_s = bar.running_s, bar.held_s
+        self.held_s = bar.held_s
+        self.running_s = max(0.0, bar.running_s - overlap_s(self.spans, stalls))
 
     @property
     def cause(self) -> str:
@@ -55,7 +65,10 @@ class TaskFacts:
         return number(mapping(self.entry.get("usage")).get(name))
 
     def points(self, metric: str) -> Points:
-        """A metric while its program ran; all of it, where it is not known when that was."""
+        """A metric while its program ran and did not stand still.
+
+        All of it, where it is not known when that was.
+        """
         known = self._points.get(metric)
         if known is None:
             known = points_of(self._record, self.name, metric)
@@ -66,7 +79,12 @@ class TaskFacts:
                     for point in known
                     if span.begin <= point[0] <= span.end
                 )
-            self._points[metric] = known = tuple(p for p in known if abs(p[1]) <= _MOST)
+            self._points[metric] = known = tuple(
+                (at, value)
+                for at, value in known
+                if abs(value) <= _MOST
+                and not any(stall.begin <= at <= stall.end for stall in self._stalls)
+            )
         return known
 
     def values(self, metric: str) -> Tuple[float, ...]:
@@ -108,6 +126,11 @@ class RoleFacts(NamedTuple):
     tasks: Tuple[TaskFacts, ...]
 
     @property
+    def trains(self) -> bool:
+        """Whether it does the job's work; a notebook's program waits for its user."""
+        return self.tracking == "tracked" and self.name not in WAITING_ROLES
+
+    @property
     def held_h(self) -> float:
         """The hours that its tasks had containers, all together."""
         return sum(task.held_s for task in self.tasks) / HOUR_S
@@ -137,6 +160,7 @@ class Facts:
         self.job = record.job
         self.line = timeline(record)
         self.story: Tuple[Line, ...] = tuple(lines_of(record))
+        self.stalls = _stalls(self.story, self.line.end)
         self.figures: Mapping[str, float] = job_figures(record, self.line)
         self.config = _read_config(config)
         self.sums = self.line.sums()
@@ -155,7 +179,7 @@ class Facts:
 
     def has_seen_all(self, role: RoleFacts) -> bool:
         """Whether what a role used at most is known: more may follow in a job that goes on."""
-        is_whole = self.line.is_over and not self.has_failed
+        is_whole = self.line.is_over and self.job.get("state") == "SUCCEEDED"
         least = self.thin.run_s if is_whole else max(self.thin.run_s, self.thin.unfinished_s)
         return role.longest_s >= least
 
@@ -188,7 +212,7 @@ class Facts:
         for bar in self.line.bars:
             role, _, index = bar.task.rpartition(":")
             if role == bar.role and index.isdecimal() and len(index) < 10:
-                one = TaskFacts(self.record, bar, entries.get(bar.task, {}))
+                one = TaskFacts(self.record, bar, entries.get(bar.task, {}), self.stalls)
                 tasks.setdefault(role, []).append(one)
         found = []
         elastic = mapping(self.job.get("elastic"))
@@ -210,6 +234,34 @@ class Facts:
                 )
             )
         return tuple(found)
+
+
+# ------------------------------------------------------------------ times
+
+
+def overlap_s(spans: Iterable[Span], others: Sequence[Span]) -> float:
+    """For how long any of the spans was while one of the others was; each apart from its like."""
+    return sum(
+        max(0.0, min(span.end, other.end) - max(span.begin, other.begin))
+        for span in spans
+        for other in others
+    )
+
+
+def _stalls(story: Sequence[Line], end: float) -> Tuple[Span, ...]:
+    """When programs of the job stood still, by its story; one after the other."""
+    found: List[Span] = []
+    begin: Optional[float] = None
+    for line in story:
+        if line.kind == StoryKind.STALLED.value and begin is None:
+            stood = number(line.fields.get("still_s")) or 0.0
+            begin = max(line.at - stood, found[-1].end if found else 0.0)
+        elif line.kind in _END_STALLS and begin is not None:
+            found.append(Span(STALLED, begin, max(begin, line.at)))
+            begin = None
+    if begin is not None:
+        found.append(Span(STALLED, begin, max(begin, end)))
+    return tuple(found)
 
 
 # ------------------------------------------------------------------ numbers

@@ -31,7 +31,7 @@ _MARKERS = frozenset(
         StoryKind.TAKEOVER, StoryKind.ROOT_CAUSE, StoryKind.TASK_AGAIN, StoryKind.ELASTIC,
         StoryKind.ROUND, StoryKind.NODE_LOST, StoryKind.PREEMPTION_WARNED,
         StoryKind.ALLOCATION_TIMEOUT, StoryKind.CHIEF_DONE, StoryKind.TOKENS,
-        StoryKind.PREEMPTION_WITHDRAWN,
+        StoryKind.PREEMPTION_WITHDRAWN, StoryKind.STALLED, StoryKind.STALL_OVER,
     )
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ TENSORBOARD_COMMAND = "tony:tensorboard"
 # A longer time is no limit.
 LONGEST_STALL_S = 365 * 86400.0
 # Tracked roles whose programs wait, by their nature, for other programs.
-_WAITING_ROLES = ("evaluator", "notebook", "tensorboard")
+WAITING_ROLES = ("evaluator", "notebook", "tensorboard")
 
 # In an FCFS job of more tasks, tasks do not get the addresses of those that were ready before.
 MOST_FCFS_ADDRESSES = 1000
@@ -373,7 +373,7 @@ class Job(NamedTuple):
         """How long a program of this role may stand still; None: it is not watched."""
         limit = role.stall_s
         if limit is None:
-            trains = role.tracking is Tracking.TRACKED and role.name not in _WAITING_ROLES
+            trains = role.tracking is Tracking.TRACKED and role.name not in WAITING_ROLES
             limit = self.timeouts.stall_s if trains else None
         return limit if limit is not None and limit <= LONGEST_STALL_S else None
 

@@ -35,9 +35,12 @@ def with_credentials(job: Job, env: Mapping[str, str]) -> Job:
     if not job.mlflow.tracking_uri:
         return job
     own = dict((*job.program.container_env, *job.program.shell_env))
-    given = own if any(own.get(name) for name in CREDENTIALS.values()) else {}
-    if not given and _same_server(env.get("MLFLOW_TRACKING_URI", ""), job.mlflow.tracking_uri):
-        given = dict(env)
+    given: Mapping[str, str] = {}
+    if any(own.get(name) for name in CREDENTIALS.values()):
+        elsewhere = own.get("MLFLOW_TRACKING_URI", "")
+        given = own if not elsewhere or _same_server(elsewhere, job.mlflow.tracking_uri) else {}
+    elif _same_server(env.get("MLFLOW_TRACKING_URI", ""), job.mlflow.tracking_uri):
+        given = env
     found = {field: given.get(name, "") for field, name in CREDENTIALS.items()}
     return job.replace(mlflow=job.mlflow._replace(**found))
 

@@ -151,5 +151,5 @@ def unpack_data(text: str) -> bytes:
 
 
 def packed_size(text: str) -> int:
-    """How many bytes a message carries, without unpacking them."""
-    return len(text) // 4 * 3 - text[-2:].count("=")
+    """How many bytes a message carries, without unpacking them; at least one of any text."""
+    return max(len(text) // 4 * 3 - text[-2:].count("="), 1 if text else 0)

@@ -220,12 +220,15 @@ def _close_all_but(kept: Set[int]) -> None:
                 pass  # the listing's own
 
 
+_OF_THE_JOB = ("TONY_REPORT_FILE", "MLFLOW_RUN_ID")
+
+
 def shell_environment(env: Mapping[str, str], term: str) -> Dict[str, str]:
     """The program's environment as a shell beside it has it.
 
-    Not its report file: what is tried in a shell is no metric of the job.
+    Not its report file, nor its run at MLflow: what is tried in a shell is no metric of the job.
     """
-    found = {name: value for name, value in env.items() if name != "TONY_REPORT_FILE"}
+    found = {name: value for name, value in env.items() if name not in _OF_THE_JOB}
     plain = term.replace("-", "").replace(".", "").replace("+", "").replace("_", "")
     found["TERM"] = term if plain.isalnum() and plain.isascii() and len(term) <= 40 else "dumb"
     return found

@@ -25,6 +25,7 @@ class Surroundings(NamedTuple):
     reactor: Reactor
     emit: Callable[[Event], None]
     spared: Callable[[], AbstractSet[int]]  # processes below us that are not the program's
+    strange: Callable[[], AbstractSet[int]]  # these, and what its owner runs in a shell beside it
     gpus: GpuMetrics
     interval_s: Callable[[], float]
     log: Callable[[str], None]
@@ -54,7 +55,7 @@ class ProgramObserver:
             start.session, start.restart, start.stall_timeout_s, logs["stdout"], logs["stderr"], env
         )
         self._stall_watch = StallWatch(
-            around.reactor, program, around.spared, self._read_reports,
+            around.reactor, program, around.strange, self._read_reports,
             lambda: around.gpus.values.get("gpu_percent", 0.0),
             lambda message: around.emit(Observed(around.reactor.now(), message)),
             around.log,

@@ -235,7 +235,8 @@ class StackLook:
         def answered(result: CommandResult) -> None:
             place = stacks.find_place(result.output)
             if result.error or place is None:
-                self._signal(pid, result.error or "py-spy gave no stack")
+                # Its output begins with the program's command line, which may hold secrets.
+                self._signal(pid, result.error.split(": ", 1)[0] or "py-spy gave no stack")
                 return
             self._places.append(place)
             self._write(f"process {pid}, by py-spy\n{stacks.shown(result.output)}")

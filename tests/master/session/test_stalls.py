@@ -311,7 +311,7 @@ def test_without_the_key_nothing_is_watched() -> None:
     assert describe_trouble(world.machine.state) == ""
 
 
-def test_programs_warned_of_preemption_are_left_alone_until_it_is_withdrawn() -> None:
+def test_programs_warned_of_preemption_are_not_ended_until_it_is_withdrawn() -> None:
     world = running(watched(action=StallAction.RESTART))
     asked = world.executor("worker:1").container.id
     world.feed(PreemptionRequested((asked,), None))

@@ -19,6 +19,7 @@ from tony_core.advice.rules.memory import advise_memory
 from tony_core.advice.rules.parameter_servers import advise_parameter_servers
 from tony_core.advice.rules.retries import advise_retries
 from tony_core.advice.rules.scaling import advise_scaling
+from tony_core.advice.rules.stalls import advise_stalls
 from tony_core.advice.rules.startup import advise_startup
 from tony_core.advice.rules.stragglers import advise_stragglers
 
@@ -30,6 +31,7 @@ RULES: Tuple[Callable[[Facts], List[Advice]], ...] = (
     advise_parameter_servers,
     advise_startup,
     advise_checkpoints,
+    advise_stalls,
     advise_retries,
     advise_heartbeats,
     advise_scaling,

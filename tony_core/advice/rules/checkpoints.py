@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence
 
 from tony_core.advice.advice import MODERATE, Advice
-from tony_core.advice.facts import HOUR_S, Facts
+from tony_core.advice.facts import HOUR_S, Facts, overlap_s
 from tony_core.advice.thresholds import LOST, MB_OF_GB, UNSAVED, grade_above
 from tony_core.history.metric_points import SAVED, points_of, tasks_with
 from tony_core.history.story_lines import LOST as IN_LOST
-from tony_core.history.story_lines import RUNNING
+from tony_core.history.story_lines import RUNNING, Span
 
 _FOLDER = "tony.application.checkpoint-dir"
 _SAVE = "Save checkpoints (tony.checkpoints() in the program, its folder in " + _FOLDER + ")"
@@ -35,22 +35,40 @@ def _saved_at(facts: Facts) -> List[float]:
     return sorted({at for task in tasks for at, _ in points_of(facts.record, task, SAVED)})
 
 
-def _cost(facts: Facts, seconds: float) -> Dict[str, float]:
-    """What all roles that run with the gang ask for, for so long."""
-    found = {"duration_s": seconds}
+def cost_of(facts: Facts, spans: Sequence[Span]) -> Dict[str, float]:
+    """What the tasks that ran in these times asked for."""
+    found = {"duration_s": sum(span.end - span.begin for span in spans)}
     for role in facts.roles:
+        hours = sum(overlap_s(task.spans, spans) for task in role.tasks) / HOUR_S
         for name, each in (
             ("gpu_hours", role.gpus),
             ("memory_gb_hours", role.memory_mb / MB_OF_GB),
             ("vcore_hours", role.vcores),
         ):
             if each:
-                found[name] = found.get(name, 0.0) + each * len(role.tasks) * seconds / HOUR_S
+                found[name] = found.get(name, 0.0) + each * hours
+    return found
+
+
+def _without_stalls(facts: Facts) -> List[Span]:
+    """The times that restarts lost; what a program stood still, no checkpoint could have kept."""
+    found = [span for span in facts.line.phases if span.kind == IN_LOST]
+    for stall in facts.stalls:
+        found = [
+            piece
+            for span in found
+            for piece in (
+                span._replace(end=min(span.end, max(span.begin, stall.begin))),
+                span._replace(begin=max(span.begin, min(span.end, stall.end))),
+            )
+            if piece.end > piece.begin
+        ]
     return found
 
 
 def _lost(facts: Facts) -> Optional[Advice]:
-    lost, ran = facts.sums.get(IN_LOST, 0.0), _ran_s(facts)
+    spans = _without_stalls(facts)
+    lost, ran = sum(span.end - span.begin for span in spans), _ran_s(facts)
     severity = grade_above(lost / ran, LOST) if ran > 0 else None
     if severity is None or lost < facts.thin.lost_s:
         return None
@@ -84,7 +102,7 @@ def _lost(facts: Facts) -> Optional[Advice]:
         todo,
         evidence,
         (),
-        _cost(facts, lost),
+        cost_of(facts, spans),
     )
 
 
@@ -112,16 +130,15 @@ def _unknown(facts: Facts) -> Optional[Advice]:
 
 def _unsaved(facts: Facts) -> Optional[Advice]:
     """A long job without a checkpoint."""
-    longest = max(
-        (span.end - span.begin for span in facts.line.phases if span.kind == RUNNING), default=0.0
-    )
+    running = [span for span in facts.line.phases if span.kind == RUNNING]
+    longest = max((span.end - span.begin for span in running), default=0.0)
     if longest < facts.thin.unsaved_s or facts.config.get(_FOLDER) or _saved_at(facts):
         return None
     hours = longest / HOUR_S
     severity = grade_above(longest / facts.thin.unsaved_s, UNSAVED)
-    if severity is None or not any(role.tracking == "tracked" for role in facts.roles):
+    if severity is None or not any(role.trains for role in facts.roles):
         return None
-    at_risk = _cost(facts, longest)
+    at_risk = cost_of(facts, [max(running, key=lambda span: span.end - span.begin)])
     evidence: Dict[str, float] = {"ran without a checkpoint (h)": round(hours, 3)}
     if at_risk.get("gpu_hours"):
         evidence["a failure would lose (GPU hours)"] = round(at_risk["gpu_hours"], 2)

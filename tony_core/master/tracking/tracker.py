@@ -24,9 +24,11 @@ from tony_core.master.tracking.mlflow_api import LONGEST_PARAM, Answer, Names, p
 from tony_core.master.tracking.port import Tracker
 from tony_core.protocol.messages import Reported
 from tony_core.protocol.reactor import Reactor, Timer
+from tony_core.schedulers.port import AppState
 
 BEGIN_S = 5.0
 END_S = 10.0
+KILLED_END_S = 2.0  # who kills a job waits some seconds longer than its programs may take
 MOST_PARAMS = 500
 LONGEST_PAUSE_S = 3600.0
 
@@ -105,7 +107,8 @@ class MlflowTracker(Tracker):
         if self._begin is not None:
             self._begin[0].cancel()
             self._begin = None
-        self._end = (self._reactor.call_later(END_S, self._end_late), then)
+        allowed_s = KILLED_END_S if command.state is AppState.KILLED else END_S
+        self._end = (self._reactor.call_later(allowed_s, self._end_late), then)
         view = self._publisher.view()[0]
         tags = {"tony/state": command.state.value}
         if command.diagnostics:
@@ -172,7 +175,7 @@ class MlflowTracker(Tracker):
             self._reactor.call_later(0, then)
 
     def _end_late(self) -> None:
-        self._note(f"MLflow: what was left is not sent within {END_S:g} s", True)
+        self._note("MLflow did not take what was left in time: its run lacks the end", True)
         self._end_over()
 
     def _end_over(self) -> None:
