@@ -147,7 +147,7 @@ def _write_head(
     if waited_s is not None:
         out.one(
             "tony_job_waiting_seconds", app, waited_s,
-            "Time from its submission until its first program ran, or until now.",
+            "Time that the scheduler let it wait, for its master and for containers.",
         )  # fmt: skip
     out.one("tony_job_session", app, view.session, "The session, from 0; -1 before the first.")
     out.one("tony_job_master_attempt", app, view.attempt, "The attempt of its master.")

@@ -236,7 +236,6 @@ connection.close()
 
 
 @pytest.mark.frameworks
-@pytest.mark.nightly
 def test_a_cell_in_a_real_jupyter_and_its_idle_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Callable[[str], Path]
 ) -> None:

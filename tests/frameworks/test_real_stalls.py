@@ -17,7 +17,7 @@ PROGRAM = Path(__file__).with_name("gloo_stall.py")
     "how",
     [
         "sleep",
-        pytest.param("spin", marks=pytest.mark.nightly),
+        "spin",
         pytest.param("read", marks=pytest.mark.nightly),
     ],
 )

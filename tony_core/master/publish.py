@@ -57,7 +57,6 @@ class Publisher:
         self._seen_at = 0.0
         self._encoded: Dict[str, Tuple[int, bytes]] = {}
         self._exposition: Tuple[float, bytes] = (-math.inf, b"")
-        self._first_start: Optional[float] = None  # of a program, seconds since the epoch
         self._offset = offset  # from the master's clock to seconds since the epoch
         self._reported: Optional[Tuple[float, str]] = None
         self._reporting = False
@@ -126,12 +125,7 @@ class Publisher:
 
         now = self._reactor.now()
         if now - self._exposition[0] >= EXPOSED_S:
-            view = self.view()[0]
-            if self._first_start is None:
-                self._first_start = min((t.started for t in view.tasks if t.started), default=None)
-            until = self._first_start or view.finished or self.wall(now)
-            waited = max(0.0, until - (view.submitted or until))
-            self._exposition = (now, write_job(view, self.wall(now), waited))
+            self._exposition = (now, write_job(self.view()[0], self.wall(now)))
         return self._exposition[1]
 
     def _measures(self, task: str) -> Dict[str, float]:
