@@ -147,7 +147,8 @@ class Notebook:
         try:
             owner = self._sockets.owner_of_peer(sock)
         except socket_owners.Unavailable:
-            return True  # the token protects it
+            self._note("connections are refused: the kernel does not say which user's they are")
+            return False
         return owner is not None and owner.uid in self._owners
 
     def _forget(self, connection: _Connection) -> None:

@@ -33,7 +33,10 @@ class Site:
         self.running = running
         self.sent: List[Tuple[str, Message]] = []
         self.table = StreamTable(Access(), lambda: PLACES, self._send, lambda task, text: None)
-        self.tunnels = Tunnels(running.reactor, SECRET, self.table, lambda exchange: False)
+        self.is_proxied = False
+        self.tunnels = Tunnels(
+            running.reactor, SECRET, self.table, lambda exchange: self.is_proxied
+        )
         self.server = WebServer(running.reactor, "127.0.0.1", 0, self._handle)
 
     def _handle(self, exchange: Exchange) -> None:
@@ -43,10 +46,11 @@ class Site:
         self.sent.append((container_id, message))
         return True
 
-    def ask(self, method: str, path: str, body: bytes = b"") -> Tuple[int, bytes]:
+    def ask(self, method: str, path: str, body: bytes = b"", user: str = "") -> Tuple[int, bytes]:
         caller = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)
         try:
-            caller.request(method, f"/tunnel/{path}", body)
+            headers = {"Cookie": f"proxy-user={user}"} if user else {}
+            caller.request(method, f"/tunnel/{path}", body, headers)
             answer = caller.getresponse()
             return answer.status, answer.read()
         finally:
@@ -246,6 +250,15 @@ def test_strangers_cannot_fill_the_places(site: Site) -> None:
         assert site.ask("PUT", "new")[0] == 200
     assert len(site.names()) == module.MOST_UNPROVED + 1 and owner.name in site.names()
     Client(site).shake()
+
+
+def test_another_user_of_the_proxy_cannot_fill_them_either(site: Site) -> None:
+    site.is_proxied = True
+    status, body = site.ask("PUT", "new", user="ann")
+    mine = json.loads(body)["tunnel"]
+    for _ in range(2 * module.MOST_UNPROVED):
+        assert site.ask("PUT", "new", user="mallory")[0] == 200
+    assert status == 200 and mine in site.names()
 
 
 def test_open_tunnels_are_bounded(site: Site) -> None:

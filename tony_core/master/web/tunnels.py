@@ -18,6 +18,7 @@ from collections import Counter
 from typing import Callable, Dict, List, Optional
 
 from tony_core.master.streams import StreamTable
+from tony_core.master.web.proxy_gate import user_of
 from tony_core.master.web.request import BadRequest, seconds, whole_number
 from tony_core.master.web.server import Exchange, Response
 from tony_core.protocol.channel import Channel
@@ -97,11 +98,15 @@ class Tunnels:
         if sum(tunnel.established for tunnel in self._tunnels.values()) >= MOST_OPEN:
             raise BadRequest(503, f"the job has {MOST_OPEN} tunnels already; end some")
         peer = exchange.peer()
+        if self._is_proxy(exchange):  # which all users come by, and which names them
+            peer += f" {user_of(exchange.request.headers.get('cookie', ''))}"
         unproved = [tunnel for tunnel in self._tunnels.values() if not tunnel.established]
         if len(unproved) >= MOST_UNPROVED:
             # The oldest of who has the most: one peer cannot keep out the others.
             most = Counter(tunnel.peer for tunnel in unproved).most_common(1)[0][0]
-            next(each for each in unproved if each.peer == most).end("others came")
+            next(each for each in unproved if each.peer == most).end(
+                "newer connections took its place"
+            )
         name = os.urandom(16).hex()
         channel = Channel(
             self._secret, dialler=False, binding=b"tunnel " + name.encode(), largest=LARGEST
