@@ -15,6 +15,7 @@ import json
 import os
 import socket
 import stat
+import struct
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from tony_core.protocol.codec import ProtocolError
@@ -48,6 +49,7 @@ from tony_executor.launch.spawn import NotExecuted
 
 NOTEBOOK_FILE = "notebook.json"  # of the notebook's launcher, in the working folder
 LARGEST_NOTEBOOK_FILE = 4096
+CONNECT_US = 200_000  # for Jupyter to take a connection
 DRAIN_S = 2.0  # from a shell's end to the end of its output, which a stray process may hold open
 BASH = "/bin/bash"
 
@@ -185,7 +187,8 @@ def connect_notebook(folder: str) -> Tuple[socket.socket, str]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise Refusal("this task runs no notebook (yet)") from None
     sock = socket.socket(socket.AF_UNIX)
-    sock.setblocking(False)  # a Jupyter that accepts nothing must not hold the executor up
+    # Its queue may be full for a moment; one that accepts nothing must not hold the executor up.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, CONNECT_US))
     # The folder's own path may be longer than a socket's may be.
     place = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -196,6 +199,7 @@ def connect_notebook(folder: str) -> Tuple[socket.socket, str]:
         raise Refusal(f"the notebook does not listen (yet): {reason}") from None
     finally:
         os.close(place)
+    sock.setblocking(False)
     return sock, token
 
 

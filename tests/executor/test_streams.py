@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any, List
 
@@ -23,6 +25,7 @@ from tony_core.protocol.messages import (
     StreamTaken,
 )
 from tony_core.protocol.tunnel import PIECE, WINDOW, pack_data, unpack_data
+from tony_executor.streams import Refusal, connect_notebook
 
 # Leaves a child in a session of its own that ignores every signal it can.
 STRAY = "setsid bash -c 'trap \"\" TERM HUP INT; echo $$; exec 1>&- 2>&- 0<&-; sleep 300' &\n"
@@ -244,3 +247,28 @@ class TestRefusals:
             assert "no notebook" in notebooks.expect(StreamClosed).message
         finally:
             notebooks.close()
+
+
+def test_a_jupyter_that_accepts_nothing_holds_nothing_up(tmp_path: Path) -> None:
+    token = {"socket": "notebook.sock", "token": "t"}
+    (tmp_path / "notebook.json").write_text(json.dumps(token))
+    with socket.socket(socket.AF_UNIX) as full:
+        full.bind(str(tmp_path / "notebook.sock"))
+        full.listen(0)
+        taken = []
+        with pytest.raises(Refusal, match="does not listen"):
+            for _ in range(5):
+                taken.append(connect_notebook(str(tmp_path))[0])
+        assert taken
+        for sock in taken:
+            sock.close()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "[" * 4000, '{"socket": 1}', "{}", None])
+def test_a_notebooks_file_may_be_anything(tmp_path: Path, content: Any) -> None:
+    if content is None:
+        os.mkfifo(tmp_path / "notebook.json")
+    else:
+        (tmp_path / "notebook.json").write_text(content)
+    with pytest.raises(Refusal, match="no notebook"):
+        connect_notebook(str(tmp_path))
