@@ -42,6 +42,18 @@ def test_targets_are_the_running_jobs_of_the_viewer() -> None:
         assert client.get("/prometheus/targets?state=FAILED").status_code == 400
 
 
+def test_of_several_locations_each_job_is_a_target_of_its_own() -> None:
+    rows = [a_row(1, state="RUNNING", finished=None, location=each) for each in ("here", "there")]
+    portal = FakePortal(*(a_source(row) for row in rows), locations=("here", "there"))
+    with portal.client() as client:
+        found = client.get("/prometheus/targets").json()
+        places = [each["labels"]["__param_location"] for each in found]
+        assert sorted(places) == ["here", "there"]
+        for each, place in zip(found, places, strict=True):
+            path = each["labels"]["__metrics_path__"]
+            assert client.get(path, params={"location": place}).status_code == 200
+
+
 def test_targets_are_bounded() -> None:
     rows = (a_row(number, state="RUNNING", finished=None) for number in range(300))
     portal = FakePortal(*(a_source(row) for row in rows))

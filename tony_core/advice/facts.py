@@ -6,6 +6,7 @@ that rules can count with what they get. Roles whose names no job file could hav
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import floor
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -17,7 +18,7 @@ from tony_core.history.metric_points import STEP, Points, points_of
 from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import RUNNING, Bar, Line, Span, lines_of
 from tony_core.history.timeline import timeline
-from tony_core.job.keys.table import ROLE_NAME, modern_name
+from tony_core.job.keys.table import ROLE_NAME, modern_name, table
 from tony_core.job.spec import WAITING_ROLES
 from tony_core.jsontext import is_number
 
@@ -198,13 +199,17 @@ class Facts:
         """The value that the job file has; empty: none."""
         return self.config.get(key, "")
 
-    def setting(self, key: str, default: float) -> float:
-        """A plain number of the configuration."""
-        try:
-            value = float(self.config.get(key, default))
-        except ValueError:
-            return default
-        return value if 0 < value <= _MOST else default
+    def setting(self, key: str) -> str:
+        """A value of the configuration, or else the default of its key."""
+        return self.config.get(key) or default_of(key)
+
+    def count(self, key: str) -> float:
+        """The same as a number; the default where it is none that can be counted with."""
+        with suppress(ValueError):
+            value = float(self.setting(key))
+            if 0 < value <= _MOST:
+                return value
+        return float(default_of(key))
 
     def _roles(self) -> Tuple[RoleFacts, ...]:
         entries = {str(task.get("task")): task for task in self.record.tasks}
@@ -294,6 +299,11 @@ def median(values: Iterable[float]) -> float:
 def mean(values: Sequence[float]) -> float:
     """Their mean; 0 of none."""
     return sum(values) / len(values) if values else 0.0
+
+
+def default_of(key: str) -> str:
+    """What a key is worth that no file sets."""
+    return table().by_name[key].default or ""
 
 
 def _text(value: Any) -> str:

@@ -137,7 +137,8 @@ def find_targets(site: Site, request: Request) -> List[Mapping[str, Any]]:
     needs no way to the masters. The id is the target's ``instance``; what else is known of a job
     is in meta labels, since the job's own samples have it too.
     """
-    found: Dict[str, Mapping[str, Any]] = {}
+    found: Dict[Tuple[str, str], Mapping[str, Any]] = {}
+    has_several = len(site.settings.locations) > 1
     query = Query(state=LIVE_STATES, limit=TARGETS_OF_A_PAGE)
     viewer = site.viewer(request)
     for _ in range(MOST_TARGETS // TARGETS_OF_A_PAGE):
@@ -154,9 +155,11 @@ def find_targets(site: Site, request: Request) -> List[Mapping[str, Any]]:
                 "__meta_tony_queue": row.queue,
                 "__meta_tony_pipeline": row.pipeline,
             }
+            if has_several:
+                labels["__param_location"] = row.location
             target = {"targets": [request.url.netloc], "labels": labels}
             if not row.has_ended:  # its scheduler may know better than the index
-                found.setdefault(row.app_id, target)
+                found.setdefault((row.location, row.app_id), target)
         if not page.next or not page.rows:
             break
         query = query._replace(after=page.next)

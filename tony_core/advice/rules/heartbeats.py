@@ -6,17 +6,17 @@ A master measures the largest gap between two messages of a task's executor
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import ceil
 from typing import Dict, List
 
 from tony_core.advice.advice import Advice, Change
-from tony_core.advice.facts import HEARTBEAT_GAP, Facts
+from tony_core.advice.facts import HEARTBEAT_GAP, Facts, default_of
 from tony_core.advice.thresholds import HEARTBEAT_GAP as GRADES
 from tony_core.advice.thresholds import grade_above
 from tony_core.job.units import parse_duration_s
 
 _MISSED, _INTERVAL = "tony.task.max-missed-heartbeats", "tony.task.heartbeat-interval-ms"
-_MISSED_DEFAULT, _INTERVAL_DEFAULT = 25.0, "1000"
 _ROOM = 2.0  # of the longest gap: the next one may be longer
 
 
@@ -30,7 +30,7 @@ def advise_heartbeats(facts: Facts) -> List[Advice]:
     if not gaps:
         return []
     worst = max(gaps, key=lambda name: gaps[name])
-    interval, missed = _interval_s(facts), facts.setting(_MISSED, _MISSED_DEFAULT)
+    interval, missed = _interval_s(facts), facts.count(_MISSED)
     allowed, gap = interval * missed, gaps[worst]
     severity = grade_above(gap / allowed, GRADES)
     new = ceil(gap * _ROOM / interval)
@@ -55,11 +55,9 @@ def advise_heartbeats(facts: Facts) -> List[Advice]:
 
 
 def _interval_s(facts: Facts) -> float:
-    for text in (facts.was(_INTERVAL), _INTERVAL_DEFAULT):
-        try:
+    for text in (facts.setting(_INTERVAL), default_of(_INTERVAL)):
+        with suppress(ValueError):
             found = parse_duration_s(text, "ms")
-        except ValueError:
-            continue
-        if found:
-            return found
+            if found:
+                return found
     return 1.0

@@ -14,7 +14,6 @@ _KEY = "tony.am.retry-count"
 _ROOT_CAUSE = "root-cause"
 _DIGITS = re.compile(r"\d+")
 _LONGEST = 200
-_DEFAULT = 2.0
 
 _Signature = Tuple[str, str, str, str]
 
@@ -38,7 +37,7 @@ def advise_retries(facts: Facts) -> List[Advice]:
         return []
     changes: Tuple[Change, ...] = ()
     todo = "Mend the program: another try ends like the last one"
-    if facts.setting(_KEY, _DEFAULT) > 1 and len(same) > 2:
+    if facts.count(_KEY) > 1 and len(same) > 2:
         changes = (Change(_KEY, "1", facts.was(_KEY)),)
         todo += f". Until then {_KEY}=1 ends the job sooner"
     text = _last_line(causes[-1].fields) or f"exit code {last[1]}"
