@@ -179,6 +179,8 @@ WRITE: Dict[str, Callable[[str], str]] = {
 def slots(draw: st.DrawFn) -> Slot:
     key, value = draw(st.sampled_from(KEYS)), draw(VALUES)
     form = draw(st.sampled_from(["text", "text", "numbers", "attribute", "cdata"]))
+    if form == "cdata" and "]]>" in value:
+        form = "text"  # it would end the section
     written = WRITE[form](value)
     lead = draw(BLANKS)
     if form == "attribute":
