@@ -111,10 +111,13 @@ def _become(
 
 
 def default_signals() -> None:
-    """Reset the signals that Python ignores, and our handlers: a program must not inherit them."""
+    """Reset what Python ignores, what a shell ignores for us, and our handlers.
+
+    A program must not inherit them.
+    """
     for number in (
         signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE,
-        signal.SIGXFSZ,
+        signal.SIGXFSZ, signal.SIGQUIT,
     ):  # fmt: skip
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
