@@ -86,7 +86,12 @@ def test_a_job_as_the_portal_shows_it(
         return answer.text == "first line\n" and answer.headers["X-Tony-Over"] == "0"
 
     running.until(follows, "the first line")
-    assert client.get(f"{job}/api/tasks").json()["tasks"][0]["state"] == "running"
+
+    def runs() -> bool:
+        (task,) = client.get(f"{job}/api/tasks").json()["tasks"]
+        return bool(task["state"] == "running")
+
+    running.until(runs, "its task on the page, which may be a second older than its log")
     assert client.get(f"{job}/api/job").json()["problems"] == []
     assert client.get(f"{job}/api/metrics").status_code == 200
     (tmp_path / "go").touch()
