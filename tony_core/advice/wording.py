@@ -10,6 +10,7 @@ from typing import Iterable, List, Sequence, Tuple, Union
 from tony_core.advice.advice import Advice, Change
 from tony_core.advice.report import Report
 from tony_core.durations import describe_duration
+from tony_core.job.xml_edit import IN_TEXT
 from tony_core.jsontext import is_number
 
 LONGEST = 400  # characters of a line of a log
@@ -18,7 +19,6 @@ _SAVINGS = {
     "gpu_hours": "GPU hours",
     "vcore_hours": "core hours",
 }
-_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
 
 
 def describe_change(change: Change) -> str:
@@ -44,7 +44,7 @@ def describe_saving(advice: Advice) -> str:
     for name, value in advice.saving.items():
         if not is_number(value) or value <= 0:
             continue
-        if name in ("duration_s", "seconds"):
+        if name == "duration_s":
             parts.append(describe_duration(value))
         else:
             parts.append(f"{_amount(value)} {_SAVINGS.get(name, str(name).replace('_', ' '))}")
@@ -54,8 +54,8 @@ def describe_saving(advice: Advice) -> str:
 def snippet(changes: Iterable[Change]) -> str:
     """The changes as a job file has them."""
     return "\n".join(
-        f"<property>\n  <name>{each.key.translate(_ESCAPES)}</name>\n"
-        f"  <value>{each.value.translate(_ESCAPES)}</value>\n</property>"
+        f"<property>\n  <name>{each.key.translate(IN_TEXT)}</name>\n"
+        f"  <value>{each.value.translate(IN_TEXT)}</value>\n</property>"
         for each in changes
     )
 

@@ -42,7 +42,7 @@ _ATTRIBUTE = re.compile(r"([^\s=]+)\s*=\s*(\"[^\"]*\"|'[^']*')")
 _REFERENCE = re.compile(r"&(?:#x([0-9A-Fa-f]+)|#([0-9]+)|(lt|gt|amp|quot|apos));")
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
-_IN_TEXT = str.maketrans(_ESCAPES)
+IN_TEXT = str.maketrans(_ESCAPES)  # what translate() makes of an element's text
 _QUOTES = {'"': "&quot;", "'": "&apos;", "\n": "&#10;", "\t": "&#9;"}
 _IN_ATTRIBUTE = str.maketrans({**_ESCAPES, **_QUOTES})
 _LINE = re.compile(r"(?:\r\n|\n)[ \t]*\Z")
@@ -132,17 +132,17 @@ class _Element:
     def edit(self, new: str) -> Iterator[Tuple[int, int, str]]:
         """Put a text in the place of its text; blanks around it and comments in it stay."""
         if self.is_empty:
-            yield self.begin, self.end, f"<{self.tag}>{new.translate(_IN_TEXT)}</{self.tag}>"
+            yield self.begin, self.end, f"<{self.tag}>{new.translate(IN_TEXT)}</{self.tag}>"
             return
         filled = [piece for piece in self.pieces if piece.text.strip()]
         if not filled:
-            yield self.inner, self.inner, new.translate(_IN_TEXT)
+            yield self.inner, self.inner, new.translate(IN_TEXT)
         for number, piece in enumerate(filled):
             text = "" if number else new
             if piece.is_cdata and "]]>" not in text:
                 yield piece.begin, piece.end, f"<![CDATA[{text}]]>"
             else:
-                yield piece.begin, piece.end, text.translate(_IN_TEXT)
+                yield piece.begin, piece.end, text.translate(IN_TEXT)
 
 
 class _Field(NamedTuple):
@@ -261,7 +261,7 @@ def _form(text: str, root: _Element, newline: str) -> Tuple[str, Dict[int, str]]
     own = [child for child in root.children if child.tag == "property"]
     if not own:
         inside = f"<name>{{key}}</name>{newline}    <value>{{value}}</value>"
-        return f"{newline}  <property>{newline}    {inside}{newline}  </property>", _IN_TEXT
+        return f"{newline}  <property>{newline}    {inside}{newline}  </property>", IN_TEXT
     last = own[-1]
     before = text[: last.begin]
     line = _LINE.search(before)
@@ -271,7 +271,7 @@ def _form(text: str, root: _Element, newline: str) -> Tuple[str, Dict[int, str]]
     simple = _SIMPLE.fullmatch(text, last.begin, last.end)
     first, second, end = simple.groups() if simple else (f"{lead}  ", f"{lead}  ", lead)
     inside = f"{first}<name>{{key}}</name>{second}<value>{{value}}</value>{end}"
-    return f"{lead}<property>{inside}</property>", _IN_TEXT
+    return f"{lead}<property>{inside}</property>", IN_TEXT
 
 
 def _splice(text: str, edits: Sequence[Tuple[int, int, str]]) -> str:

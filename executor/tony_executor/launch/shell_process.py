@@ -5,9 +5,9 @@ Theory of operation
 
 Between the executor and the shell stands a *keeper*, a process of ours. It is the subreaper of
 the shell, so whatever the shell leaves behind becomes the keeper's child, and not the executor's,
-where it could not be told from what the program left. When the shell has ended, or the executor
-has closed the control pipe (the client is gone, the program has ended) or died, the keeper ends
-all that is below it and exits, with the shell's exit code.
+where nothing would distinguish it from what the program left. When the shell has ended, or the
+executor has closed the control pipe (the client is gone, the program has ended) or died, the keeper
+ends all that is below it and exits, with the shell's exit code.
 
 The shell has a session of its own, since a terminal needs one; the keeper stays in the executor's
 process group, and when it is killed, the shell is, too.

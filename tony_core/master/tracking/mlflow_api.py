@@ -20,7 +20,6 @@ LONGEST_NAME = 250
 LONGEST_PARAM = 6000  # as of MLflow 2.8
 LONGEST_TAG = 5000
 LONGEST_RUN_NAME = 250
-LONGEST_EXPERIMENT = 500
 APP_TAG = "tony/app_id"  # by which a run is found again
 _ODD = re.compile(r"[^/\w.\- ]", re.ASCII)
 _RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}", re.ASCII)
