@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
             line(status.app_id)
         return 0
     if not shown:
-        note(f"no jobs on the scheduler {scheduler.name}")
+        what = "no job is running" if args.running else "no jobs"
+        note(f"{what} on the scheduler {scheduler.name}")
         elsewhere(args, scheduler)
         return 0
     now = time.time()

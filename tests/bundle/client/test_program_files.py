@@ -126,6 +126,13 @@ def test_the_message_names_key_folder_and_what_is_meant(src: Path, tmp_path: Pat
     assert text.endswith("(did you mean train.py?)")
 
 
+def test_the_word_python_behind_a_python_that_runs_it(src: Path, tmp_path: Path) -> None:
+    given = with_command(job(src), "/opt/python3 python train.py")
+    given = given.replace(program=given.program._replace(python="/opt/python3"))
+    (text,) = problems(given, tmp_path)
+    assert text.endswith("(beside --python_binary_path, --executes is the program's file alone)")
+
+
 def test_an_ignored_program_file_is_reported(src: Path, tmp_path: Path) -> None:
     (text,) = problems(with_command(job(src), "python old/run.py"), tmp_path)
     assert "old/run.py is left out of" in text and ".tonyignore" in text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Optional
@@ -16,6 +18,7 @@ from tony_core.bundle.client.tree import (
     Entry,
     Tree,
     Type,
+    changed,
     copy_tree,
     hash_tree,
     listing_digest,
@@ -199,3 +202,13 @@ def test_a_change_between_hashing_and_copying_is_refused(tmp_path: Path, how: st
         entry.stamp = type(entry.stamp).of(victim.stat())  # type: ignore[union-attr]
     with pytest.raises(Changed, match="while it was being staged"):
         copy_tree(tree, str(tmp_path / "copy"))
+
+
+def test_a_file_that_we_print_into_ourselves_is_named(tmp_path: Path) -> None:
+    script = "import sys; from tony_core.bundle.client.tree import changed; print(changed('log'))"
+    with open(tmp_path / "log", "w") as log:
+        subprocess.run([sys.executable, "-c", script], cwd=tmp_path, stdout=log, check=True)
+    text = (tmp_path / "log").read_text()
+    assert "it is what this command prints into; write that elsewhere, or name it in" in text
+    (tmp_path / "other").touch()
+    assert "prints into" not in str(changed(str(tmp_path / "other")))

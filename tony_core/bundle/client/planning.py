@@ -7,6 +7,7 @@ staged. A source that several roles name is read once.
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.bundle import archive
@@ -49,6 +50,7 @@ from tony_core.job.spec import Job
 from tony_core.plugins import INDEX, Plugin
 
 _MOST_LINES = 20
+_PYTHON = re.compile(r"python[0-9.]*")
 
 
 class Plan:
@@ -409,6 +411,8 @@ class _Planner:
         near = [each for each in there if f"/{path}".endswith(f"/{each}")]
         near = near or [each for each in there if base_name(each) == base_name(path)]
         meant = f" (did you mean {near[0]}?)" if near else did_you_mean(path, there)
+        if self._job.program.python and _PYTHON.fullmatch(base_name(path)):
+            meant = " (beside --python_binary_path, --executes is the program's file alone)"
         where = f"is not in {self._src.root} (--src_dir) and"
         return f"{path} {where} no resource has that name{meant}"
 

@@ -49,7 +49,21 @@ class Changed(OSError):
 
 def changed(path: str) -> Changed:
     """The error about a file that is not the one that was hashed."""
-    return Changed(errno.ESTALE, "was changed while it was being staged", path)
+    why = "was changed while it was being staged"
+    if _is_our_output(path):
+        why += ": it is what this command prints into; write that elsewhere, or name it in"
+        why += f" {IGNORE_FILE}"
+    return Changed(errno.ESTALE, why, path)
+
+
+def _is_our_output(path: str) -> bool:
+    for descriptor in (1, 2):
+        try:
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return True
+        except OSError:
+            pass  # closed, or removed
+    return False
 
 
 class Type(str, Enum):
