@@ -123,8 +123,9 @@ class Master:
             self._publisher.trouble,
         )  # fmt: skip
         self._tracker = open_tracker(
-            self.reactor, job, self._publisher, self._journal, self._add_line, self.log
-        )
+            self.reactor, job, context.secret, self._publisher, self._journal, self._add_line,
+            self.log,
+        )  # fmt: skip
         self._telemetry = Telemetry(
             self._publisher, self._page, self._journal, self.feed, self._add_line,
             self._connection_lost, self._tracker, self._site.streams,
