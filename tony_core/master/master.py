@@ -198,8 +198,9 @@ class Master:
         self._publisher.start_reporting(info, self._pool.report, self._site.url)
         self._listen(info)
         self._machine = self._loop.machine = SessionMachine(
-            self._job, info.settle_s, _jitter, info.ends_containers_at_finish, self._address_bound
-        )
+            self._job, info.settle_s, _jitter, info.ends_containers_at_finish, self._address_bound,
+            info.scheduler,
+        )  # fmt: skip
 
     def _listen(self, info: PoolInfo) -> None:
         """Open the port for executors and publish it."""
