@@ -16,132 +16,41 @@ Needs as many open files as connections, in each of two processes (``ulimit -Hn`
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import select
 import socket
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import deque
 from pathlib import Path
-from typing import IO, Any, Deque, Dict, List, Tuple
+from typing import Any, Dict, List
 
-from measuring import cpu_s, figure, median, rss_kb, until
-from simulated import HEARTBEAT_S, SPREAD, Executors, address_of
+from measuring import cpu_s, figure, median, rss_kb
+from simulated import SPREAD, WITHIN_S, Executors, Gang, address_of, start_bare
+from simulated_master import HEARTBEAT_S
 
-SIMULATED, ECHO = (
-    str(Path(__file__).resolve().parent / name) for name in ("simulated.py", "bare_echo.py")
-)
+ECHO = str(Path(__file__).resolve().with_name("bare_echo.py"))
 SPARE_FILES = 100
 READY_BAR_S = {"tensorflow": 5.0, "jax": 30.0}
 STEADY_S, QUICK_S = {"tensorflow": 5.0, "jax": 20.0}, 2.0
 MASTER_KB, TASK_KB = 40 * 1024, 10
 BEAT_BYTES = 45
-WITHIN_S = 300.0
-
-
-class Master:
-    """The process, and what it says."""
-
-    def __init__(self, folder: Path, framework: str, count: int, without: str = "") -> None:
-        words = [SIMULATED, "master", str(folder), framework, str(count)]
-        words += [without] if without else []
-        self.process, self._out = _started(words, folder)
-        self.granted = self.finished = 0.0
-        self._launched: Deque[str] = deque()
-        threading.Thread(target=self._read, daemon=True).start()
-        until(lambda: (folder / "state" / "master.json").exists(), "the master's port")
-        address = json.loads((folder / "state" / "master.json").read_text())
-        self.address: Tuple[str, int] = (address["host"], int(address["port"]))
-
-    def _read(self) -> None:
-        # A thread of its own: a master whose output is not read would block.
-        for line in self._out:
-            verb, *words = line.decode().split()
-            if verb == "granted":
-                self.granted = float(words[0])
-            elif verb == "launched":
-                self._launched.append(words[0])
-            elif verb == "finished":
-                self.finished = float(words[1])
-
-    def receive(self) -> List[str]:
-        """Some executors that are to be started now."""
-        return [self._launched.popleft() for _ in range(min(32, len(self._launched)))]
-
-    def gone(self, container_id: str) -> None:
-        """An executor has exited."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"ended {container_id}\n".encode())
-
-
-def _started(words: List[str], folder: Path) -> Tuple[subprocess.Popen[bytes], IO[bytes]]:
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "stderr").open("wb"),
-        bufsize=1 << 16,
-    )
-    assert process.stdout is not None
-    return process, process.stdout
 
 
 def ours(framework: str, count: int, steady_s: float) -> Dict[str, float]:
     """One gang from the grant to its end."""
-    with tempfile.TemporaryDirectory(prefix="core-scale-") as name:
-        folder = Path(name)
-        master = Master(folder, framework, count)
-        pid = master.process.pid
-        empty_kb = rss_kb(pid)
-        executors = Executors(master.address, master.gone)
-        try:
-            end = time.monotonic() + WITHIN_S
-            while len(executors.specs) < count:
-                if time.monotonic() > end or master.process.poll() is not None:
-                    output = (folder / "stderr").read_text()[-3000:]
-                    sys.exit(
-                        f"{len(executors.specs)} of {count} are ready, {executors.calls_again}"
-                        f" called again; the master:\n{output}"
-                    )
-                for container_id in master.receive():
-                    executors.start(container_id)
-                executors.turn(beating=True)
-            sample = {
-                "ready_s": max(executors.specs) - master.granted,
-                "ready_cpu_s": cpu_s(pid),
-                "spec_kb": executors.spec_bytes / 1024,
-                "calls_again": executors.calls_again,
-                "empty_kb": empty_kb,
-            }
-            calm = time.monotonic() + min(3.0, steady_s)
-            executors.run_until(lambda: time.monotonic() > calm, WITHIN_S, beating=True)
-            sample.update(_steady(executors, pid, steady_s))
-            ended = time.monotonic()
-            executors.end_all()
-
-            def over() -> bool:
-                if master.process.stdin is not None:
-                    master.process.stdin.flush()
-                return bool(master.finished) or master.process.poll() is not None
-
-            executors.run_until(over, WITHIN_S, why="the job's end")
-            sample["end_s"] = master.finished - ended
-            master.process.wait(60)
-            return sample
-        finally:
-            executors.close()
-            master.process.kill()
-            master.process.wait()
-            for stream in (master.process.stdin, master.process.stdout):
-                if stream is not None:
-                    try:
-                        stream.close()
-                    except OSError:
-                        pass
+    with Gang(framework, count) as gang:
+        sample = {
+            "ready_s": max(gang.executors.specs) - gang.master.granted,
+            "ready_cpu_s": cpu_s(gang.pid),
+            "spec_kb": gang.executors.spec_bytes / 1024,
+            "calls_again": gang.executors.calls_again,
+            "empty_kb": gang.empty_kb,
+        }
+        gang.beat(min(3.0, steady_s))
+        sample.update(_steady(gang.executors, gang.pid, steady_s))
+        sample["end_s"] = gang.end()
+        return sample
 
 
 def _steady(executors: Executors, pid: int, seconds: float) -> Dict[str, float]:
@@ -161,7 +70,7 @@ def _steady(executors: Executors, pid: int, seconds: float) -> Dict[str, float]:
 def floor(count: int, steady_s: float) -> Dict[str, float]:
     """As many connections to a server that gives back what it gets."""
     with tempfile.TemporaryDirectory(prefix="core-scale-") as name:
-        process, out = _started([ECHO], Path(name))
+        process, out = start_bare([ECHO], Path(name))
         socks: List[socket.socket] = []
         try:
             port = int(out.readline().split()[1])

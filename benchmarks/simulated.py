@@ -1,37 +1,27 @@
-"""Thousands of executors and a scheduler that gives at once, round a real master.
+"""Thousands of executors round a real master, and the gang of both.
 
-    python -I -S benchmarks/simulated.py master FOLDER FRAMEWORK COUNT [without-history]
-
-is a master as every scheduler starts it: ``tony_core.master.main.serve``, with the journal,
-history, page and session machine of any job. Only the pool is played: it grants what is asked for
-at once, writes ``launched ID`` to its output for each executor that is to be started, and reads
-``ended ID`` from its input. ``without-history`` is a floor: nothing is recorded while the job runs.
-:class:`Executors` are the other end: one thread that speaks the protocol over TCP for all of them,
-each on a connection of its own.
+:class:`Master` is a process of its own (``simulated_master.py``). :class:`Executors` are the other
+end: one thread that speaks the protocol over TCP for all of them, each on a connection of its own.
+:class:`Gang` brings both up, and to their end.
 """
-
-# ruff: noqa: E402 - nothing of ours is on the path before
 
 from __future__ import annotations
 
-import os
+import json
 import select
+import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, Sequence, Set, Tuple
+from typing import IO, Any, Callable, Deque, Dict, List, Tuple
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+from measuring import rss_kb, until
+from simulated_master import HEARTBEAT_S, SECRET  # puts tony_core on the path
 
-import socket
-
-from tony_core.exit_causes import ExitCause
-from tony_core.job.jsonfile import job_to_json
-from tony_core.job.spec import Job, Resources, Role, Timeouts
-from tony_core.master.main import serve
-from tony_core.master.recorder import Recorder
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -46,121 +36,75 @@ from tony_core.protocol.messages import (
     Shutdown,
     Start,
 )
-from tony_core.schedulers.container_pool import (
-    Allocated,
-    Completed,
-    Container,
-    ContainerPool,
-    ContainerRequest,
-    Launch,
-    MasterContext,
-    PoolEvent,
-    PoolInfo,
-    Started,
-)
-from tony_core.schedulers.port import AppState
 
-SECRET = b"a secret that is worth nothing.."
-HEARTBEAT_S = 1.0
+MASTER = str(Path(__file__).with_name("simulated_master.py"))
 AGAIN_S = 0.5  # until an executor whose connection was lost calls again
 PORTS = {"main": 30000}
 SPREAD = 100  # heartbeats leave in so many portions a second
+WITHIN_S = 300.0
 
 
-# ------------------------------------------------------------------ the master's process
+class Master:
+    """The master's process, and what it says."""
 
-
-class GivingPool(ContainerPool):
-    """Grants what is asked for, at once; others start what is to be started."""
-
-    def __init__(self) -> None:
-        self._sink: Callable[[PoolEvent], None] = lambda event: None
-        self._given = 0
-        self._open: Set[str] = set()
-        self._launched: List[str] = []
-
-    def start(self, sink: Callable[[PoolEvent], None], page_url: str) -> PoolInfo:
-        self._sink = sink
+    def __init__(self, folder: Path, framework: str, count: int, *options: str) -> None:
+        words = [MASTER, str(folder), framework, str(count), *options]
+        self.process, self._out = start_bare(words, folder)
+        self.granted = self.finished = 0.0
+        self._launched: Deque[str] = deque()
         threading.Thread(target=self._read, daemon=True).start()
-        return PoolInfo("simulated", 1, "user", "default")
-
-    def request(self, requests: Sequence[ContainerRequest], gang: bool) -> None:
-        given = []
-        for request in requests:
-            for _ in range(request.count):
-                self._given += 1
-                name = f"container_1700000000000_0001_01_{self._given:06}"
-                node = f"node{self._given // 4:05}.example.com:45454"
-                given.append(Container(name, node, request.role, request.resources))
-        if given:
-            _log("granted")
-            self._sink(Allocated(tuple(given)))
-
-    def launch(self, container: Container, launch: Launch) -> None:
-        self._open.add(container.id)
-        _log(f"launched {container.id}")
-        self._sink(Started(container.id))
-
-    def release(self, container_id: str) -> None:
-        pass
-
-    def stop(self, container_id: str) -> None:
-        self._end(container_id, ExitCause.RELEASED)
-
-    def report(self, progress: float, tracking_url: str) -> None:
-        pass
-
-    def finish(self, state: AppState, diagnostics: str, tracking_url: str = "") -> None:
-        _log(f"finished {state.value}")
-
-    def close(self) -> None:
-        pass
-
-    def _end(self, container_id: str, cause: ExitCause) -> None:
-        if container_id in self._open:
-            self._open.discard(container_id)
-            self._sink(Completed(container_id, 0, cause))
+        until(lambda: (folder / "state" / "master.json").exists(), "the master's port")
+        address = json.loads((folder / "state" / "master.json").read_text())
+        self.address: Tuple[str, int] = (address["host"], int(address["port"]))
+        self.page_url = str(address["page_url"])
 
     def _read(self) -> None:
-        for line in sys.stdin:
-            self._end(line.split()[1], ExitCause.EXITED)
-        os._exit(1)  # the measuring process is gone
+        # A thread of its own: a master whose output is not read would block.
+        for line in self._out:
+            verb, *words = line.decode().split()
+            if verb == "granted":
+                self.granted = float(words[0])
+            elif verb == "launched":
+                self._launched.append(words[0])
+            elif verb == "finished":
+                self.finished = float(words[1])
+
+    def receive(self) -> List[str]:
+        """Some executors that are to be started now."""
+        return [self._launched.popleft() for _ in range(min(32, len(self._launched)))]
+
+    def gone(self, container_id: str) -> None:
+        """An executor has exited."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"ended {container_id}\n".encode())
+
+    def has_ended(self) -> bool:
+        """Whether its job has ended."""
+        assert self.process.stdin is not None
+        self.process.stdin.flush()
+        return bool(self.finished) or self.process.poll() is not None
+
+    def kill(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            try:
+                if stream is not None:
+                    stream.close()
+            except OSError:
+                pass  # what was still to be written
 
 
-def _nothing(*args: object, **more: object) -> None:
-    pass
-
-
-def _log(text: str) -> None:
-    os.write(1, f"{text} {time.monotonic()}\n".encode())
-
-
-def be_master(folder: str, framework: str, count: str, without: str = "") -> int:
-    """Serve one job of that many workers."""
-    if without == "without-history":
-        Recorder.changed = Recorder.flush = Recorder.summarise = _nothing  # type: ignore
-        Recorder.add_points = _nothing  # type: ignore[method-assign, assignment]
-    role = Role("worker", int(count), Resources(), "true")
-    times = Timeouts(heartbeat_s=HEARTBEAT_S)
-    job = Job("many", (role,), framework=framework, user="user", timeouts=times)
-    root = Path(folder)
-    for name in ("job", "work", "state", "history"):
-        (root / name).mkdir()
-    (root / "job" / "job.json").write_text(job_to_json(job))
-    (root / "job" / "artifacts.json").write_text("[]")
-    context = MasterContext(
-        app_id="simulated",
-        attempt=1,
-        job_dir=str(root / "job"),
-        work_dir=str(root / "work"),
-        state_dir=str(root / "state"),
-        history_dir=str(root / "history"),
-        secret=SECRET,
-    )
-    return serve(context, GivingPool())
-
-
-# ------------------------------------------------------------------ the executors' process
+def start_bare(words: List[str], folder: Path) -> Tuple[subprocess.Popen[bytes], IO[bytes]]:
+    """A Python process as a node's, and its output; its errors are in the folder."""
+    with (folder / "stderr").open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", *words],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=1 << 16,
+        )  # fmt: skip
+    assert process.stdout is not None
+    return process, process.stdout
 
 
 class _Executor:
@@ -272,8 +216,8 @@ class Executors:
         """What an executor measures and a program reports, four metrics and three."""
         now, session = time.monotonic(), executor.session
         executor.channel.send(
-            Measured(session, {"cpu": now % 8, "rss_mb": now % 999, "gpu_util": now % 100,
-                               "gpu_mem_mb": now % 40_000})
+            Measured(session, {"cpu_percent": now % 800, "rss_mb": now % 999,
+                               "gpu_percent": now % 100, "gpu_memory_mb": now % 40_000})
         )  # fmt: skip
         executor.channel.send(Reported(session, now % 1, {"loss": 1 / now, "rate": now}, int(now)))
 
@@ -347,6 +291,54 @@ class Executors:
             self._gone(executor.container_id)
 
 
-if __name__ == "__main__":
-    verb, *words = sys.argv[1:]
-    sys.exit(be_master(*words) if verb == "master" else 2)
+class Gang:
+    """A master and all its executors, up while it is a context."""
+
+    def __init__(self, framework: str, count: int, *options: str) -> None:
+        self.count = count
+        self._folder = tempfile.TemporaryDirectory(prefix="simulated-")
+        self.folder = Path(self._folder.name)
+        self.master = Master(self.folder, framework, count, *options)
+        self.pid = self.master.process.pid
+        self.empty_kb = rss_kb(self.pid)  # of the master, before its first container
+        self.executors = Executors(self.master.address, self.master.gone)
+
+    def __enter__(self) -> Gang:
+        try:
+            self._bring_up()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _bring_up(self) -> None:
+        executors, end = self.executors, time.monotonic() + WITHIN_S
+        while len(executors.specs) < self.count:
+            if time.monotonic() > end or self.master.process.poll() is not None:
+                output = (self.folder / "stderr").read_text()[-3000:]
+                sys.exit(
+                    f"{len(executors.specs)} of {self.count} are ready, {executors.calls_again}"
+                    f" called again; the master:\n{output}"
+                )
+            for container_id in self.master.receive():
+                executors.start(container_id)
+            executors.turn(beating=True)
+
+    def __exit__(self, *_error: object) -> None:
+        self.executors.close()
+        self.master.kill()
+        self._folder.cleanup()
+
+    def beat(self, seconds: float) -> None:
+        """Let all of them beat for so long."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.executors.turn(beating=True)
+
+    def end(self) -> float:
+        """End every program well; the seconds from the last one's end to the job's."""
+        ended = time.monotonic()
+        self.executors.end_all()
+        self.executors.run_until(self.master.has_ended, WITHIN_S, why="the job's end")
+        self.master.process.wait(60)
+        return self.master.finished - ended

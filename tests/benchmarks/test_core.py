@@ -58,7 +58,7 @@ def test_every_program_of_the_core_is_run_by_the_one_that_runs_all(module: Any) 
     assert parts == set(FIGURES_OF)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [*PROGRAMS, "master_cost.py"])
 def test_each_has_a_help_text(program: str) -> None:
     done = run(program, "--help")
     assert done.returncode == 0 and "--quick" in done.stdout, done.stderr
@@ -131,6 +131,23 @@ def test_executors_that_are_simulated_get_their_spec_and_end_well() -> None:
     found = lines("core_scale.py", "--quick", "--counts", "20,40", timeout=300)
     assert [figure_line["unit"] for figure_line in found] == ["s", "cores", "MB", "s"] * 2
     assert found[0]["spec_kb"] > 0.3  # the addresses of twenty
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_what_a_master_keeps_and_shows_is_measured_in_one_run() -> None:
+    found = lines("master_cost.py", "--quick", "--tasks", "20", timeout=300)
+    assert [figure_line["unit"] for figure_line in found] == [
+        *["cores"] * 2,
+        *["s"] * 3,
+        "MB",
+        "KB",
+        "s",
+    ]
+    assert found[0]["floors"] == found[1]["floors"], "one run"
+    answer = found[2]
+    assert answer["answers"] >= 2 and answer["samples"] > 20 * 10
+    assert found[3]["value"] > 0 and found[6]["points_kb"] > 0
 
 
 @pytest.mark.slow

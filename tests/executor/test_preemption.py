@@ -31,6 +31,13 @@ def program(folder: Path, text: str) -> str:
     return f"{sys.executable} {path}"
 
 
+def begin(master: Master, executor: Executor, folder: Path, text: str, shell: str = "{}") -> None:
+    """Run a program in a new session, as this shell command; return once it has said something."""
+    master.prepare()
+    master.start(shell.format(program(folder, text)))
+    master.until(lambda: output(executor))
+
+
 def output(executor: Executor) -> List[str]:
     return executor.log("stdout").splitlines()
 
@@ -38,9 +45,8 @@ def output(executor: Executor) -> List[str]:
 def test_a_callback_gets_the_time_left_and_the_exit_is_explained(
     master: Master, executor: Executor, tmp_path: Path
 ) -> None:
-    master.prepare()
-    command = program(
-        tmp_path,
+    begin(
+        master, executor, tmp_path,
         """
         over = threading.Event()
         tony.on_preemption(lambda left: (say(f"{left:.0f}", tony.preemption().is_own), over.set()))
@@ -48,9 +54,7 @@ def test_a_callback_gets_the_time_left_and_the_exit_is_explained(
         over.wait(60)
         sys.exit(0)
         """,
-    )
-    master.start(command)
-    master.until(lambda: output(executor))
+    )  # fmt: skip
     master.send(Preemption(0, seconds=15.0, own=False))
     ended = master.expect(Ended)
     assert output(executor) == ["up", "15 False"]
@@ -60,18 +64,15 @@ def test_a_callback_gets_the_time_left_and_the_exit_is_explained(
 def test_a_program_that_never_registers_goes_on_and_its_exit_is_its_own(
     master: Master, executor: Executor, tmp_path: Path
 ) -> None:
-    master.prepare()
-    command = program(
-        tmp_path,
+    begin(
+        master, executor, tmp_path,
         f"""
         say("up", threading.active_count())
         while not os.path.exists({str(tmp_path / "over")!r}):
             time.sleep(0.01)
         say(threading.active_count())
         """,
-    )
-    master.start(command)
-    master.until(lambda: output(executor))
+    )  # fmt: skip
     master.send(Preemption(0, seconds=15.0))
     master.wait(0.5)
     (tmp_path / "over").touch()
@@ -84,9 +85,8 @@ def test_later_warnings_a_withdrawal_and_several_processes(
     master: Master, executor: Executor, tmp_path: Path
 ) -> None:
     """Forked children are not called, those that call themselves are; late ones see it at once."""
-    master.prepare()
-    command = program(
-        tmp_path,
+    begin(
+        master, executor, tmp_path,
         f"""
         def warned(left):
             say("warned", os.getpid() == first, left is None)
@@ -117,8 +117,7 @@ def test_later_warnings_a_withdrawal_and_several_processes(
         os.kill(other, 9)
         sys.exit(5 if tony.preemption().seconds_left is None else 0)
         """,
-    )
-    master.start(command)
+    )  # fmt: skip
     master.until(lambda: "child up" in output(executor))
     master.send(Preemption(0, seconds=0.1))
     first = ["child False", "child up"] + 3 * ["warned True False"]
@@ -139,18 +138,15 @@ def test_later_warnings_a_withdrawal_and_several_processes(
 def test_what_was_withdrawn_and_what_is_of_another_session_explains_nothing(
     master: Master, executor: Executor, tmp_path: Path
 ) -> None:
-    master.prepare()
-    command = program(
-        tmp_path,
+    begin(
+        master, executor, tmp_path,
         """
         seen = []
         tony.on_preemption(seen.append, lambda: os._exit(3))
         say("up")
         time.sleep(60)
         """,
-    )
-    master.start(command)
-    master.until(lambda: output(executor))
+    )  # fmt: skip
     master.send(Preemption(1, seconds=1.0))
     master.send(Preemption(0, 1, seconds=1.0))
     master.send(Preemption(0, seconds=1.0))
@@ -185,9 +181,9 @@ def test_the_next_session_begins_without_a_notice(
 def test_the_signal_reaches_the_process_that_handles_it_and_no_forked_child(
     master: Master, executor: Executor, tmp_path: Path
 ) -> None:
-    master.prepare()
-    command = program(
-        tmp_path,
+    # A shell above it, and a process beside it that the signal would end.
+    begin(
+        master, executor, tmp_path,
         """
         def handle(number, frame):
             say("signal", os.getpid() == first)
@@ -200,11 +196,8 @@ def test_the_signal_reaches_the_process_that_handles_it_and_no_forked_child(
         if child:
             say("up")
         time.sleep(60)
-        """,
-    )
-    # A shell above it, and a process beside it that the signal would end.
-    master.start(f"sleep 60 & {command}; code=$?; kill %1 && exit $code")
-    master.until(lambda: output(executor))
+        """, "sleep 60 & {}; code=$?; kill %1 && exit $code",
+    )  # fmt: skip
     master.send(Preemption(0, seconds=9.0, signal="SIGUSR1"))
     ended = master.expect(Ended)
     assert output(executor) == ["up", "signal True"]

@@ -17,6 +17,8 @@ from typing import Any, Callable, Dict, Iterator, List
 
 import pytest
 
+from tony_core.master.tracking.mlflow_api import find_runs
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATHS = [CHECKOUT / part for part in (".", "executor", "plugins/airflow", "program")]
 UP_S = 150.0
@@ -159,6 +161,11 @@ def test_a_server_that_is_killed_in_the_middle(
     metrics = {each["key"]: each["value"] for each in data["metrics"]}
     assert tags["tony/model"] == "/models/1" and tags["tony/tag/airflow.dag"] == "retrain"
     assert tags["tony/state"] == "SUCCEEDED" and tags["tony/app_id"]
+    search = find_runs(info["experiment_id"], tags["tony/run_key"])
+    found = json.loads(server.ask("POST", f"/api/2.0/mlflow/{search.path}", search.body))
+    assert [each["info"]["run_id"] for each in found["runs"]] == [info["run_id"]]
+    other = find_runs(info["experiment_id"], "0" * 64)
+    assert not json.loads(server.ask("POST", f"/api/2.0/mlflow/{other.path}", other.body))
     assert params["arg.lr"] == "0.1" and params["tony.worker.instances"] == "1"
     assert metrics["own"] == 42.0 and params["lr"] == "1", "the program's own calls"
     steps = server.steps(info["run_id"], "loss")

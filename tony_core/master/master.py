@@ -6,12 +6,8 @@ Theory of operation
 One thread, one reactor. Whatever happens (a pool's event, an executor's message, a timer, a
 signal, a page request) becomes a callback on it; what concerns the job becomes an event of
 the :class:`SessionMachine`, which answers with commands; each is performed by the method
-that the table names for its type. An event that comes up while a command is performed waits
-for its turn (:meth:`Master.feed`), so the machine never sees itself half-way; both wait while
-the journal is being written elsewhere (:mod:`tony_core.master.state.journal_gate`).
-
-One timer is armed for the earliest of all deadlines: the machine's, the heartbeats', the
-client's lease, the journal's.
+that the table names for its type. :mod:`tony_core.master.machine_loop` runs the machine; here its
+parts are put together, and the commands meet the world.
 
 Nothing here decides about the job. What may go wrong outside (a connection, a slow file
 system) is answered in the parts; what goes wrong in here is a bug, leaves :meth:`run`, and
@@ -21,8 +17,7 @@ is main's to report.
 from __future__ import annotations
 
 import os
-from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from tony_core.files.artifact import Artifact
 from tony_core.frameworks import find_framework
@@ -36,6 +31,7 @@ from tony_core.master.executors.reconnect import Reconnector
 from tony_core.master.executors.server import ExecutorServer
 from tony_core.master.executors.task_commands import TaskCommands
 from tony_core.master.executors.telemetry import Telemetry
+from tony_core.master.machine_loop import MachineLoop
 from tony_core.master.masking import Masker
 from tony_core.master.pool_events import PoolEvents
 from tony_core.master.recorder import Milestones
@@ -89,11 +85,6 @@ class Master:
         self._pool = pool
         self._job = job
         self._artifacts = artifacts
-        self._queue: Deque[Tuple[e.Event, float]] = deque()
-        self._commands: Deque[c.Command] = deque()
-        self._feeding = False
-        self._over = False
-        self._timer: Optional[Timer] = None
         self._soon: Optional[Timer] = None
         self._stops: Dict[str, Timer] = {}
         self._preprocess: Optional[Preprocess] = None
@@ -119,17 +110,25 @@ class Master:
         self._lease = Lease.of(job.timeouts, self.reactor.now(), context.attempt)
         self._milestones = Milestones(self.reactor, self.keep)
         self._journal_gate = JournalGate(
-            self.reactor, self._journal, context.attempt == 1, self._go_on, self._add_line,
-            self._publisher.trouble,
+            self.reactor, self._journal, context.attempt == 1, lambda: self._loop.go_on(),
+            self._add_line, self._publisher.trouble,
         )  # fmt: skip
+        self.liveness = Liveness(job.timeouts.heartbeat_s, job.timeouts.max_missed_heartbeats)
+        self._loop = MachineLoop(
+            self.reactor, lambda: self._journal_gate.is_closed, self._handled,
+            self._publisher.changed,
+            (self.liveness.next_deadline, self._lease.next_deadline, self._journal_deadline),
+            self._check_deadlines,
+        )  # fmt: skip
+        self.feed = self._loop.feed
         self._tracker = open_tracker(
-            self.reactor, job, self._publisher, self._journal, self._add_line, self.log
-        )
+            self.reactor, job, context.secret, self._publisher, self._journal, self._add_line,
+            self.log,
+        )  # fmt: skip
         self._telemetry = Telemetry(
             self._publisher, self._page, self._journal, self.feed, self._add_line,
             self._connection_lost, self._tracker, self._site.streams,
         )  # fmt: skip
-        self.liveness = Liveness(job.timeouts.heartbeat_s, job.timeouts.max_missed_heartbeats)
         self._executors = ExecutorServer(
             self.reactor, context.secret, self.liveness, self._telemetry, self.log
         )
@@ -154,7 +153,7 @@ class Master:
         self._token_watch = TokenWatch(self.reactor, pool, self._executors, self.feed, self.warn)
         self._machine: SessionMachine  # made by _register
         send, acknowledge = self._executors.send, self._executors.acknowledge
-        self._performers: Dict[Type[Any], Callable[[Any], object]] = {
+        self._loop.performers = {
             c.RunPreprocess: self._run_preprocess,
             c.RequestContainers: lambda x: self._pool.request(x.requests, x.gang),
             c.ReleaseContainer: self._release,
@@ -198,9 +197,10 @@ class Master:
         info = self.info = self._pool.start(self._pool_events.sink, self._site.url)
         self._publisher.start_reporting(info, self._pool.report, self._site.url)
         self._listen(info)
-        self._machine = SessionMachine(
-            self._job, info.settle_s, _jitter, info.ends_containers_at_finish, self._address_bound
-        )
+        self._machine = self._loop.machine = SessionMachine(
+            self._job, info.settle_s, _jitter, info.ends_containers_at_finish, self._address_bound,
+            info.scheduler,
+        )  # fmt: skip
 
     def _listen(self, info: PoolInfo) -> None:
         """Open the port for executors and publish it."""
@@ -247,70 +247,19 @@ class Master:
 
     # ------------------------------------------------------------------ the machine
 
-    def feed(self, event: e.Event) -> None:
-        """Let the session machine handle an event, and perform its commands."""
-        if self._over:
-            return
-        self._queue.append((event, self.reactor.now()))
-        self._go_on()
+    def _handled(self, event: e.Event) -> None:
+        message = event.message if isinstance(event, e.ExecutorReported) else None
+        if isinstance(message, Running):
+            self._milestones.mark(message.session, "running")
+        elif isinstance(message, Ended):
+            self._pool.expect_ends()
 
-    def _go_on(self) -> None:
-        """Perform commands and handle events, in order, while the journal gate is open."""
-        if self._feeding:
-            return
-        self._feeding = True
-        try:
-            while not self._journal_gate.is_closed:
-                if self._commands:
-                    command = self._commands.popleft()
-                    self._performers[type(command)](command)
-                elif self._queue:
-                    event, now = self._queue.popleft()
-                    self._commands.extend(self._machine.handle(event, now))
-                    message = event.message if isinstance(event, e.ExecutorReported) else None
-                    if isinstance(message, Running):
-                        self._milestones.mark(message.session, "running")
-                    elif isinstance(message, Ended):
-                        self._pool.expect_ends()
-                else:
-                    break
-        finally:
-            self._feeding = False
-        self._publisher.changed()
-        self._arm()
+    def _journal_deadline(self) -> Optional[float]:
+        journal = self._journal
+        return self.reactor.now() + journal.address_delay_s if journal.dirty else None
 
-    def keep(self) -> None:
-        """Write story and summary to history at once."""
-        if not self._over:
-            self._recorder.flush(sync=True)
-            self._recorder.summarise(at_once=True)
-
-    def kill(self, reason: str, by_user: bool = True) -> None:
-        """End the job, for this reason."""
-        self.feed(ShutdownRequested(reason, by_user))
-
-    def _arm(self) -> None:
-        """Set the timer to the earliest of all deadlines."""
-        if self._over:
-            return
-        at = [
-            None if self._journal_gate.is_closed else self._machine.next_deadline(),
-            self.liveness.next_deadline(),
-            self._lease.next_deadline(),
-            self.reactor.now() + self._journal.address_delay_s if self._journal.dirty else None,
-        ]
-        known = [deadline for deadline in at if deadline is not None]
-        if not known:
-            return
-        first = min(known)
-        if self._timer is not None and self._timer.active:
-            if self._timer.at <= first:
-                return  # it looks again then
-            self._timer.cancel()
-        self._timer = self.reactor.call_later(first - self.reactor.now(), self._due)
-
-    def _due(self) -> None:
-        now = self.reactor.now()
+    def _check_deadlines(self, now: float) -> None:
+        """Look at the deadlines beside the session machine's."""
         for lost in self.liveness.expired(now):
             self._executors.drop(lost.container_id)
             self.feed(e.ExecutorLost(lost.container_id, lost.reason))
@@ -319,10 +268,16 @@ class Master:
             self.kill(reason, by_user=False)
         if self._journal.dirty and not self._journal.pending:
             self._journal.save()
-        due = self._machine.next_deadline()
-        if due is not None and due <= now and not self._journal_gate.is_closed:
-            self.feed(e.Tick())
-        self._arm()
+
+    def keep(self) -> None:
+        """Write story and summary to history at once."""
+        if not self._loop.is_over:
+            self._recorder.flush(sync=True)
+            self._recorder.summarise(at_once=True)
+
+    def kill(self, reason: str, by_user: bool = True) -> None:
+        """End the job, for this reason."""
+        self.feed(ShutdownRequested(reason, by_user))
 
     # ------------------------------------------------------------------ commands
 
@@ -402,11 +357,8 @@ class Master:
         self._task_commands.forget(command.session)
 
     def _finish(self, command: c.Finish) -> None:
-        self._over = True
-        self._queue.clear()
+        self._loop.close()
         self._journal_gate.close()
-        if self._timer is not None:
-            self._timer.cancel()
         for timer in self._stops.values():
             timer.cancel()
         if self._preprocess is not None:
@@ -432,13 +384,13 @@ class Master:
 
     def _connection_lost(self, container_id: str) -> None:
         self._pool_events.connection_ended(container_id)
-        self._arm()
+        self._loop.arm()
 
     def _service_failed(self, session: int, reason: str, task: str, exit_code: int) -> None:
         self.feed(e.ServiceFailed(session, reason, task, exit_code))
 
     def _journal_changed(self) -> None:
-        if not self._over:
+        if not self._loop.is_over:
             self.reactor.call_soon_threadsafe(self._journal_gate.check)
 
     def client_seen(self) -> None:
@@ -451,7 +403,7 @@ class Master:
             self._lease.hold()
         else:
             self._lease.let_go(self.reactor.now())
-            self._arm()
+            self._loop.arm()
 
     # ------------------------------------------------------------------ the story
 
@@ -474,7 +426,7 @@ class Master:
             self._soon = self.reactor.call_later(DECISIONS_S, self._save_decisions)
 
     def _save_decisions(self) -> None:
-        if not self._over:
+        if not self._loop.is_over:
             self._recorder.flush()
             self._recorder.summarise()
 

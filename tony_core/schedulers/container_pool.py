@@ -197,6 +197,7 @@ class PoolInfo(NamedTuple):
     fetches_tokens: bool = False  # whether fetch_tokens() can give fresh ones
     fetched: Optional[FreshTokens] = None  # before the registration: for executors, too
     token_warnings: Tuple[str, ...] = ()  # for the job's story
+    scheduler: str = "the scheduler"  # its name for people, as the subject of a sentence
 
 
 class ContainerPool(ABC):

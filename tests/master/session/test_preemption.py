@@ -19,9 +19,12 @@ from tony_core.schedulers.port import AppState
 TASK = {"restart_scope": RestartScope.TASK}
 
 
-def a_world(*roles: Any, bound: Tuple[str, ...] = (), **more: Any) -> World:
+def a_world(
+    *roles: Any, bound: Tuple[str, ...] = (), named: str = "the scheduler", **more: Any
+) -> World:
     made = job(*(roles or (role("worker", 3),)), **more)
-    return World(made, settle_s=0.2, address_bound=frozenset(bound)).begin().settle()
+    world = World(made, settle_s=0.2, address_bound=frozenset(bound), scheduler=named)
+    return world.begin().settle()
 
 
 def ask(world: World, *names: str, seconds: Optional[float] = 15.0) -> Dict[str, c.WarnProgram]:
@@ -62,7 +65,7 @@ def test_a_gang_is_warned_of_the_loss_of_one_with_the_time_left() -> None:
 
 
 def test_the_scheduler_has_its_name_and_may_give_no_time() -> None:
-    world = a_world(scheduler="yarn")
+    world = a_world(named="YARN")
     sent = ask(world, "worker:0", "worker:2", seconds=None)
     assert {one.seconds for one in sent.values()} == {None}
     assert world.story_texts("preemption-warned") == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import ssl
 import threading
@@ -88,7 +89,10 @@ class FakeMlflow:
             }  # fmt: skip
             return 200, {"run": {"info": {"run_id": run_id}}}
         if path == "runs/search":
-            return 200, {"runs": [{"info": {"run_id": run}} for run in list(self.runs)[:1]]}
+            name, value = re.fullmatch(r"tags\.`([^`]+)` = '([^']+)'", body["filter"]).groups()
+            found = [key for key, run in self.runs.items() if run["tags"].get(name) == value]
+            listed = [{"info": {"run_id": key}} for key in found]
+            return 200, {"runs": listed[: body["max_results"]]}
         run = self.runs.get(body["run_id"])
         if run is None:
             return 404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no run"}

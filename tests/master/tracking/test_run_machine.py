@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tony_core.master.tracking import log_queue, run_machine
 from tony_core.master.tracking import mlflow_api as api
-from tony_core.master.tracking import run_machine
 from tony_core.master.tracking.mlflow_api import Answer, Batch, Metric, Names, name_of
 from tony_core.master.tracking.run_machine import (
+    MOVES,
     Answered,
     Begin,
     Command,
@@ -32,7 +33,9 @@ from tony_core.master.tracking.run_machine import (
     Unavailable,
 )
 
-FACTS = RunFacts("app_1", "exp", "train", "ann", 1000, (("tony/queue", "q"),), (("lr", "0.1"),))
+FACTS = RunFacts(
+    "app_1", "key_1", "exp", "train", "ann", 1000, (("tony/queue", "q"),), (("lr", "0.1"),)
+)
 DOWN = Answer(problem="it does not answer (refused)")
 
 
@@ -41,7 +44,7 @@ class Server:
 
     def __init__(self) -> None:
         self.experiments: Dict[str, str] = {}
-        self.runs: Dict[str, str] = {}  # id -> the job's tag
+        self.runs: Dict[str, Dict[str, str]] = {}  # id -> the tags that it was made with
         self.metrics: List[Tuple[str, float, int]] = []
         self.params: Dict[str, str] = {}
         self.tags: Dict[str, str] = {}
@@ -59,12 +62,16 @@ class Server:
             self.experiments[str(body["name"])] = "7"
             return Answer(200, {"experiment_id": "7"})
         if request.path == "runs/search":
-            runs = [{"info": {"run_id": run}} for run in self.runs]
+            runs = [
+                {"info": {"run_id": run}}
+                for run, tags in self.runs.items()
+                if body["filter"] == f"tags.`{api.KEY_TAG}` = '{tags.get(api.KEY_TAG)}'"
+            ]
             return Answer(200, {"runs": runs[: body["max_results"]]} if runs else {})
         if request.path == "runs/create":
             run = f"run{len(self.runs)}"
-            self.runs[run] = "app_1"
-            self.tags.update((tag["key"], tag["value"]) for tag in body["tags"])
+            self.runs[run] = {tag["key"]: tag["value"] for tag in body["tags"]}
+            self.tags.update(self.runs[run])
             return Answer(200, {"run": {"info": {"run_id": run}}})
         if request.path == "runs/update":
             self.status = str(body["status"])
@@ -143,7 +150,9 @@ def test_a_run_from_its_begin_to_its_end() -> None:
     server = talk.server
     assert server.metrics == [("loss", 0.5, 3)]
     assert server.params == {"lr": "0.1"}
-    assert server.tags == {"tony/queue": "q", "tony/app_id": "app_1", "tony/model": "/m"}
+    assert server.tags == {
+        "tony/queue": "q", "tony/app_id": "app_1", "tony/run_key": "key_1", "tony/model": "/m",
+    }  # fmt: skip
     assert server.status == "FINISHED"
     assert talk.machine.phase is Phase.OVER and talk.of(Done) == [Done()]
     assert not talk.of(Note)
@@ -186,6 +195,36 @@ def test_a_next_master_without_a_journal_finds_the_run() -> None:
     talk.settle()
     assert list(server.runs) == ["run0"]
     assert talk.machine.run.run_id == "run0"
+
+
+def test_anothers_run_under_the_jobs_id_is_not_ours() -> None:
+    server = Server()
+    server.experiments["exp"] = "7"
+    server.runs["theirs"] = {"tony/app_id": "app_1", "tony/run_key": "a guess"}
+    talk = Conversation(server=server)
+    talk.feed(Begin(is_first=False))
+    talk.settle()
+    assert talk.machine.run.run_id == "run1" and server.runs["run1"]["tony/run_key"] == "key_1"
+
+
+def test_nothing_is_sent_to_any_of_two_runs_with_the_key() -> None:
+    server = Server()
+    begun(server=server)
+    server.runs["copied"] = dict(server.runs["run0"])
+    talk = Conversation(server=server)
+    talk.feed(Begin(is_first=False))
+    talk.feed(MetricsReported({"loss": 0.4}, 9, 1.0))
+    talk.settle()
+    assert talk.machine.phase is Phase.OVER and len(talk.of(Done)) == 1
+    assert {each.request.path for each in talk.of(Send)} == {
+        "experiments/get-by-name", "runs/search",
+    }  # fmt: skip
+    (note,) = talk.of(Note)
+    assert "tony/run_key" in note.text and not server.metrics
+    again = Conversation(server=server)
+    again.feed(Begin(KnownRun("run0", "7"), is_first=False))
+    again.settle()
+    assert again.machine.phase is Phase.LOG, "the journal knows which is ours"
 
 
 def test_a_request_whose_answer_was_lost_makes_no_second_run() -> None:
@@ -309,19 +348,19 @@ def test_the_end_waits_for_one_failure_more_only() -> None:
 
 
 def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_machine, "QUEUED", 100)
+    monkeypatch.setattr(log_queue, "QUEUED", 100)
     talk = Conversation()
     talk.feed(Begin())
     for step in range(1000):
         talk.feed(MetricsReported({"loss": 1.0}, step, 1.0))
-    assert talk.machine.dropped == 900
+    assert talk.machine.queue.dropped == 900
     talk.settle()
     assert [step for _, _, step in talk.server.metrics] == list(range(900, 1000))
     assert len(talk.of(Note)) == 1
 
 
 def test_the_number_of_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_machine, "MOST_NAMES", 10)
+    monkeypatch.setattr(log_queue, "MOST_NAMES", 10)
     talk = begun()
     talk.feed(MetricsReported({f"m{number}": 1.0 for number in range(50)}, 1, 1.0))
     talk.settle()
@@ -375,6 +414,41 @@ def test_whatever_happens_it_ends_and_makes_one_run(steps: List[Any], answers: b
     assert len(talk.of(Done)) == 1
     assert len(talk.server.runs) <= 1
     assert len(talk.of(Note)) <= 6
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS, st.booleans(), st.booleans())
+def test_every_phase_is_left_by_a_deadline(steps: List[Any], first: bool, ends: bool) -> None:
+    """Whatever was answered before: with no answer at all there is always a next time to act."""
+    talk = Conversation()
+    talk.feed(Begin(is_first=first))
+    for number, (kind, value) in enumerate(steps):
+        if kind == "step":
+            talk.step(value)
+        elif kind == "metrics":
+            talk.feed(MetricsReported(value, number, float(number)))
+    talk.feed(JobEnded("FAILED", 1.0) if ends else TagsChanged({"a": "b"}))
+    began = talk.now
+    for _ in range(12):
+        if talk.machine.phase is Phase.OVER:
+            break
+        due = talk.machine.next_deadline()
+        assert due is not None and due <= talk.now + max(
+            run_machine.ANSWER_S, run_machine.LONGEST_PAUSE_S
+        )
+        talk.now, talk.request = max(talk.now, due), None
+        before = talk.machine.phase, due
+        found = talk.feed(Tick())
+        assert found or (talk.machine.phase, talk.machine.next_deadline()) != before
+    if ends:
+        assert talk.machine.phase is Phase.OVER and len(talk.of(Done)) == 1
+        assert talk.now - began <= 3 * (run_machine.ANSWER_S + run_machine.FIRST_PAUSE_S)
+
+
+def test_the_table_has_a_way_from_each_phase_to_the_end() -> None:
+    assert set(MOVES) == set(Phase)
+    for phase, following in MOVES.items():
+        assert (Phase.OVER in following) is (phase is not Phase.OVER)
 
 
 class TestNames:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import time
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any, Iterator, List, Tuple
 
 import pytest
 
-from tests.master.shell import ScriptedPool, Shell, a_job, until
+from tests.master.shell import SECRET, ScriptedPool, Shell, a_job, until
 from tests.master.tracking.fake_mlflow import FakeMlflow, Handler
 from tony_core.history.reader import read_events
 from tony_core.job.spec import Job, Mlflow, Program, Resources, Role, Setting
 from tony_core.master.tracking import tracker
-from tony_core.master.tracking.tracker import read_arguments
+from tony_core.master.tracking.tracker import read_arguments, run_key
+from tony_core.protocol.channel import container_key
 from tony_core.protocol.messages import Ended, Reported, Start
 from tony_core.schedulers.port import AppState
 
@@ -26,7 +28,7 @@ TOKEN = "a-token-that-is-kept"
 @pytest.fixture(autouse=True)
 def no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tony_core.master.master.STOP_EXTRA_S", 0.1)
-    monkeypatch.setattr("tony_core.master.tracking.run_machine.FLUSH_S", 0.05)
+    monkeypatch.setattr("tony_core.master.tracking.log_queue.FLUSH_S", 0.05)
     monkeypatch.setattr("tony_core.master.tracking.run_machine.FIRST_PAUSE_S", 0.05)
 
 
@@ -47,11 +49,11 @@ def a_tracked_job(uri: str, *roles: Role, **changes: Any) -> Job:
     return a_job(*(roles or (ONE,))).replace(mlflow=server, settings=settings, tags=tags)
 
 
-def run_to_end(shell: Shell, executor: Any) -> Tuple[AppState, str]:
+def run_to_end(shell: Shell, executor: Any, session: int = 0) -> Tuple[AppState, str]:
     for step in range(3):
-        executor.send_messages(Reported(0, None, {"loss": 1.0 / (step + 1)}, step=step))
+        executor.send_messages(Reported(session, None, {"loss": 1.0 / (step + 1)}, step=step))
     executor.send_messages(
-        Reported(0, 1.0, {}, result='{"model": "/models/1", "loss": 0.1}'), Ended(0, 0)
+        Reported(session, 1.0, {}, result='{"model": "/models/1", "loss": 0.1}'), Ended(session, 0)
     )
     return shell.join()
 
@@ -130,6 +132,40 @@ def test_a_next_master_goes_on_with_the_same_run(mlflow: FakeMlflow, tmp_path: P
         assert start_of(executor).env["MLFLOW_RUN_ID"] == "run0"
     assert list(mlflow.runs) == ["run0"]
     assert [path for path, _, _ in mlflow.requests].count("runs/search") == searched
+
+
+def test_a_next_master_without_a_journal_finds_its_run_and_no_others(
+    mlflow: FakeMlflow, tmp_path: Path
+) -> None:
+    """Another user has made runs under the job's id: before it, and while it ran."""
+    job = a_tracked_job(mlflow.uri)
+    theirs = {"experiment_id": "7", "run_name": "x"}
+    tags = [{"key": "tony/app_id", "value": "app_1"}, {"key": "tony/run_key", "value": "a guess"}]
+    mlflow.answer("runs/create", {**theirs, "tags": tags})
+    first = Shell(tmp_path, job)
+    with contextlib.ExitStack() as stack:
+        first.__enter__()
+        stack.callback(first.abandon)
+        (executor,) = first.gang(1)
+        assert start_of(executor).env["MLFLOW_RUN_ID"] == "run1"
+    key = mlflow.runs["run1"]["tags"]["tony/run_key"]
+    assert SECRET.hex() not in key and container_key(SECRET, "mlflow").hex() != key
+    mlflow.answer("runs/create", {**theirs, "tags": tags})
+    journal = tmp_path / "journal.json"
+    content = json.loads(journal.read_bytes())
+    journal.write_text(json.dumps({**content, "tracked": {}}))
+    with Shell(tmp_path, job, ScriptedPool(attempt=2), attempt=2) as shell:
+        shell.launched(1)
+        (executor,) = shell.gang(1)
+        session = start_of(executor).session
+        until(lambda: shell.json("/api/job")["links"].get("mlflow", "").endswith("/runs/run1"))
+        assert run_to_end(shell, executor, session)[0] is AppState.SUCCEEDED
+    assert [bool(run["metrics"]) for run in mlflow.runs.values()] == [False, True, False]
+
+
+def test_a_key_is_the_jobs_own() -> None:
+    keys = {run_key(secret, app) for secret in (b"a" * 32, b"b" * 32) for app in ("app_1", "app_2")}
+    assert len(keys) == 4 and all(len(key) == 64 for key in keys)
 
 
 def test_a_server_that_is_away_harms_no_job(tmp_path: Path) -> None:
@@ -222,6 +258,35 @@ def test_a_bad_server_harms_no_job(
         assert 1 <= len(lines) <= 3
         assert all(len(line) < 500 and "\x1b" not in line for line in lines)
         assert TOKEN not in str(lines)
+
+
+MOMENTS = "experiments/get-by-name experiments/create runs/create runs/log-batch runs/update"
+
+
+@pytest.mark.parametrize("how", [slow, closed, refused(500)], ids=["hangs", "dies", "500"])
+@pytest.mark.parametrize("moment", MOMENTS.split())
+def test_a_server_that_goes_at_any_moment_harms_no_job(
+    moment: str, how: Any, mlflow: FakeMlflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its first request of this kind on; ``runs/update`` is the end."""
+    monkeypatch.setattr(tracker, "BEGIN_S", 0.3)
+    monkeypatch.setattr(tracker, "END_S", 0.3)
+    gone: List[str] = []
+
+    def misbehave(handler: Handler) -> bool:
+        path = handler.path.partition("/api/2.0/mlflow/")[2].partition("?")[0]
+        if path == moment:
+            gone.append(path)
+        return bool(gone) and bool(how(handler))
+
+    mlflow.misbehave = misbehave
+    with Shell(tmp_path, a_tracked_job(mlflow.uri)) as shell:
+        (executor,) = shell.gang(1)
+        assert run_to_end(shell, executor)[0] is AppState.SUCCEEDED
+        lines = story_of(shell)
+    assert gone and len(mlflow.runs) == (moment in ("runs/log-batch", "runs/update"))
+    assert any("end" in line for line in lines), "the story says that the end is missing there"
+    assert len(lines) <= 3
 
 
 def test_arguments_of_a_command() -> None:

@@ -259,8 +259,11 @@ class SessionMachine:
         jitter: Callable[[], float] = lambda: 0.5,
         ends_containers_at_finish: bool = False,
         address_bound: FrozenSet[str] = frozenset(),
+        scheduler: str = "the scheduler",
     ) -> None:
-        self.state = State(job, settle_s, jitter, ends_containers_at_finish, address_bound)
+        self.state = State(
+            job, settle_s, jitter, ends_containers_at_finish, address_bound, scheduler
+        )
 
     def handle(self, event: Event, now: float) -> List[Command]:
         """Take in what happened at this time; return what is to be done."""

@@ -44,7 +44,6 @@ from tony_core.schedulers.container_pool import PreemptionRequested, PreemptionW
 
 RETURN_GRACE_S = 1.0  # as at each end of a session
 _SHOWN = 20
-_NAMES = {"yarn": "YARN"}
 
 # ------------------------------------------------------------------ facts
 
@@ -64,7 +63,7 @@ def note_preemption(state: State, event: PreemptionRequested) -> None:
     left = (
         "it gives no time" if event.seconds is None else f"{describe_duration(event.seconds)} left"
     )
-    text = f"{_scheduler(state)} asks for {_containers(names)} back; {left}"
+    text = f"{state.scheduler} asks for {_containers(names)} back; {left}"
     state.add_line(
         StoryKind.PREEMPTION_WARNED, text, Level.WARNING, tasks=names, seconds=event.seconds
     )
@@ -78,7 +77,7 @@ def note_withdrawn(state: State, event: PreemptionWithdrawn) -> None:
         if state.preemptions.forget(container_id) and record is not None:
             names.append(record.task or record.id)
     if names:
-        text = f"{_scheduler(state)} no longer asks for {_containers(names)}"
+        text = f"{state.scheduler} no longer asks for {_containers(names)}"
         state.add_line(StoryKind.PREEMPTION_WITHDRAWN, text, tasks=names)
 
 
@@ -172,10 +171,6 @@ def _send(state: State, task: TaskRecord, warning: Optional[SentWarning]) -> Non
     is_own = warning is not None and warning.is_own
     session, restart = task.attempt
     state.emit(WarnProgram(record.id, session, restart, seconds, is_own, warning is None))
-
-
-def _scheduler(state: State) -> str:
-    return _NAMES.get(state.job.scheduler, "the scheduler")
 
 
 def _containers(names: List[str]) -> str:

@@ -84,8 +84,10 @@ class State:
         jitter: Callable[[], float],
         ends_containers_at_finish: bool,
         address_bound: FrozenSet[str],
+        scheduler: str,
     ) -> None:
         self.job = job
+        self.scheduler = scheduler  # its name for people, as in the port's PoolInfo
         self.address_bound = address_bound  # roles whose tasks cannot move to another address
         self.settle_s = settle_s
         self.ends_containers_at_finish = ends_containers_at_finish  # as in the port's PoolInfo

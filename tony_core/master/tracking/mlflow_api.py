@@ -20,7 +20,8 @@ LONGEST_NAME = 250
 LONGEST_PARAM = 6000  # as of MLflow 2.8
 LONGEST_TAG = 5000
 LONGEST_RUN_NAME = 250
-APP_TAG = "tony/app_id"  # by which a run is found again
+APP_TAG = "tony/app_id"
+KEY_TAG = "tony/run_key"  # by which a run is found again
 _ODD = re.compile(r"[^/\w.\- ]", re.ASCII)
 _RUN_ID = re.compile(r"[0-9A-Za-z_-]{1,64}", re.ASCII)
 _STATUS = {"SUCCEEDED": "FINISHED", "KILLED": "KILLED"}
@@ -151,15 +152,14 @@ def create_experiment(name: str) -> Request:
     return Request("experiments/create", {"name": name})
 
 
-def find_run(experiment_id: str, app_id: str) -> Request:
-    """The run of a job, if a previous attempt or request made it."""
-    quoted = app_id.replace("\\", "").replace("'", "")
+def find_runs(experiment_id: str, key: str) -> Request:
+    """The run that a previous attempt or request made; two, if another has its key."""
     return Request(
         "runs/search",
         {
             "experiment_ids": [experiment_id],
-            "filter": f"tags.`{APP_TAG}` = '{quoted}'",
-            "max_results": 1,
+            "filter": f"tags.`{KEY_TAG}` = '{key}'",
+            "max_results": 2,
             "run_view_type": "ACTIVE_ONLY",
         },
     )
@@ -217,10 +217,11 @@ def read_run(answer: Answer) -> str:
     return _id(info.get("run_id") or info.get("run_uuid"))
 
 
-def read_found_run(answer: Answer) -> str:
-    """The id of the first run that was found; empty for none."""
+def read_found_runs(answer: Answer) -> List[str]:
+    """The ids of the runs that were found."""
     runs = answer.body.get("runs")
-    return read_run(Answer(200, {"run": runs[0]})) if isinstance(runs, list) and runs else ""
+    found = [read_run(Answer(200, {"run": run})) for run in runs] if isinstance(runs, list) else []
+    return [run_id for run_id in found if run_id]
 
 
 def read_answer(status: int, body: bytes, retry_after: str = "") -> Answer:

@@ -22,6 +22,7 @@ from tony_core.master.tracking import run_machine as m
 from tony_core.master.tracking.http_sender import HttpSender
 from tony_core.master.tracking.mlflow_api import LONGEST_PARAM, Answer, Names, plain
 from tony_core.master.tracking.port import Tracker
+from tony_core.protocol.channel import container_key
 from tony_core.protocol.messages import Reported
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers.port import AppState
@@ -42,6 +43,7 @@ class MlflowTracker(Tracker):
         self,
         reactor: Reactor,
         job: Job,
+        secret: bytes,
         publisher: Publisher,
         known: Mapping[str, str],
         save: Callable[[Mapping[str, str]], object],
@@ -50,6 +52,7 @@ class MlflowTracker(Tracker):
         """``known`` is what ``save`` kept in a previous attempt; ``note`` adds to the story."""
         self._reactor = reactor
         self._job = job
+        self._secret = secret
         self._publisher = publisher
         self._known = m.KnownRun(known.get("run_id", ""), known.get("experiment_id", ""))
         self._save = save
@@ -64,7 +67,7 @@ class MlflowTracker(Tracker):
 
     def begin(self, then: Callable[[], None]) -> None:
         """Make the run, or go on with it; ``then`` is called once it is known, or may not be."""
-        self._machine = m.RunMachine(find_facts(self._job, self._publisher))
+        self._machine = m.RunMachine(find_facts(self._job, self._secret, self._publisher))
         self._begin = (self._reactor.call_later(BEGIN_S, self._begin_over), then)
         self._feed(m.Begin(self._known, is_first=self._publisher.info.attempt == 1))
 
@@ -187,7 +190,12 @@ class MlflowTracker(Tracker):
             then()
 
 
-def find_facts(job: Job, publisher: Publisher) -> m.RunFacts:
+def run_key(secret: bytes, app_id: str) -> str:
+    """What only this job's masters know of its run before it is there; it tells no other key."""
+    return container_key(container_key(secret, "mlflow"), app_id).hex()
+
+
+def find_facts(job: Job, secret: bytes, publisher: Publisher) -> m.RunFacts:
     """What a job's run is made of: masked, since others read it."""
     info, clean = publisher.info, publisher.clean
     chief = job.chief
@@ -213,6 +221,7 @@ def find_facts(job: Job, publisher: Publisher) -> m.RunFacts:
             tags[name] = clean(folder)
     return m.RunFacts(
         app_id=info.app_id,
+        key=run_key(secret, info.app_id),
         experiment=job.mlflow.experiment,
         name=job.mlflow.run_name or job.name,
         user=info.user,

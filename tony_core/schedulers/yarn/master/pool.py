@@ -126,6 +126,7 @@ class YarnPool(container_pool.ContainerPool):
             settle_s=SETTLE_S,
             can_restart_master=number < self._application.max_attempts,
             ends_containers_at_finish=True,
+            scheduler="YARN",
         )
         self._thread = threading.Thread(
             target=self._run_heartbeat, name="yarn-heartbeat", daemon=True
