@@ -24,6 +24,7 @@ from tony_core.protocol.messages import (
     Running,
     Serving,
     Stalled,
+    StallKind,
     Stopped,
     StreamClosed,
     StreamData,
@@ -44,7 +45,7 @@ RESULT = 64 * 1024
 GPUS = 1024
 PORTS = 64
 STALLS = 5000  # messages about them
-STALL_KINDS = ("", "steps", "quiet", "suspended")
+STALL_KINDS: Sequence[str] = ("", *StallKind)
 PHASES = ("idle", "ready", "running", "ended")
 _LARGEST = 2**32 - 1  # of a process id, or of what is counted
 
@@ -140,7 +141,7 @@ class MessageLimits:
 
     def _check_stalled(self, m: Stalled) -> Stalled:
         if m.kind not in STALL_KINDS:
-            raise ProtocolError(_rejection("Stalled.kind", m.kind, "steps, quiet or suspended"))
+            raise ProtocolError(_rejection("Stalled.kind", m.kind, ", ".join(StallKind)))
         return m._replace(
             still_s=max(0.0, float(m.still_s)),
             cpu_percent=max(0.0, float(m.cpu_percent)),
