@@ -3,19 +3,18 @@
 Theory of operation
 ===================
 
-One thread, one reactor. Whatever happens (a pool's event, an executor's message, a timer, a
-signal, a page request) becomes a callback on it; what concerns the job becomes an event of
-the :class:`SessionMachine`, which answers with commands; each is performed by the method
-that the table names for its type. An event that comes up while a command is performed waits
-for its turn (:meth:`Master.feed`), so the machine never sees itself half-way; both wait while
-the journal is being written elsewhere (:mod:`tony_core.master.state.journal_gate`).
+One thread, one reactor. Whatever happens (a pool's event, an executor's message, a timer, a signal,
+a page request) becomes a callback on it; what concerns the job becomes an event of the
+:class:`SessionMachine`, which answers with commands; each is performed by the method that the table
+names for its type. An event that comes up while a command is performed waits for its turn
+(:meth:`Master.feed`), so the machine never sees itself half-way; both wait while the journal is
+being written elsewhere (:mod:`tony_core.master.state.journal_gate`).
 
-One timer is armed for the earliest of all deadlines: the machine's, the heartbeats', the
-client's lease, the journal's.
+One timer is armed for the earliest of all deadlines: the machine's, the heartbeats', the client's
+lease, the journal's.
 
-Nothing here decides about the job. What may go wrong outside (a connection, a slow file
-system) is answered in the parts; what goes wrong in here is a bug, leaves :meth:`run`, and
-is main's to report.
+Nothing here decides about the job. What may go wrong outside (a connection, a slow file system) is
+answered in the parts; what goes wrong here is a bug, leaves :meth:`run`, and is main's to report.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from tony_core.master.state.previous_attempt import read_previous_attempt
 from tony_core.master.token_watch import TokenWatch
 from tony_core.master.tracking.factory import open_tracker
 from tony_core.master.web.status_site import StatusSite
-from tony_core.protocol.messages import Ended, EndProgram, Running, Shutdown, Stop
+from tony_core.protocol.messages import DumpStacks, Ended, EndProgram, Running, Shutdown, Stop
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers.container_pool import (
     Container,
@@ -166,6 +165,7 @@ class Master:
             c.WarnProgram: lambda x: send(x.container_id, self._task_commands.preemption(x)),
             c.AcknowledgeEnd: lambda x: acknowledge(x.container_id, x.session, x.restart),
             c.EndProgram: lambda x: send(x.container_id, EndProgram(*x[1:])),
+            c.DumpStacks: lambda x: send(x.container_id, DumpStacks(*x[1:])),
             c.EndSession: self._end_session,
             c.WriteJournal: self._write_journal,
             c.AddStoryLine: self._add_line,

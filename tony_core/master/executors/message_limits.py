@@ -23,6 +23,7 @@ from tony_core.protocol.messages import (
     Reported,
     Running,
     Serving,
+    StacksDumped,
     Stalled,
     StallKind,
     Stopped,
@@ -139,6 +140,12 @@ class MessageLimits:
             return None
         return self._check_stalled(m)
 
+    def _stacks_dumped(self, m: StacksDumped) -> Optional[StacksDumped]:
+        self._stalls += 1
+        if self._stalls > STALLS:
+            return None
+        return m._replace(cpu_percent=max(0.0, float(m.cpu_percent)), frame=_text(m.frame, NAME))
+
     def _check_stalled(self, m: Stalled) -> Stalled:
         if m.kind not in STALL_KINDS:
             raise ProtocolError(_rejection("Stalled.kind", m.kind, ", ".join(StallKind)))
@@ -189,6 +196,7 @@ _CHECKS: Mapping[Type[Any], Callable[[MessageLimits, Any], Optional[Message]]] =
     Serving: MessageLimits._serving,
     Noted: MessageLimits._noted,
     Stalled: MessageLimits._stalled,
+    StacksDumped: MessageLimits._stacks_dumped,
     StreamOpened: MessageLimits._stream_opened,
     StreamData: MessageLimits._stream_data,
     StreamClosed: MessageLimits._stream_closed,
