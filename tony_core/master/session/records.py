@@ -192,9 +192,9 @@ class TaskRecord:
 
     __slots__ = (
         "cause", "container", "container_cause", "ended", "exit_code", "gpus", "host", "index",
-        "last_signature", "message", "name", "new_ports", "pid", "ports", "progress", "ready",
-        "reported", "restarts", "role", "runs", "saved", "session", "shown", "signal", "started",
-        "state", "stderr_tail", "step", "story", "usage",
+        "last_signature", "long_message", "message", "name", "new_ports", "pid", "ports",
+        "progress", "ready", "reported", "restarts", "role", "runs", "saved", "session", "signal",
+        "started", "state", "stderr_tail", "step", "story", "usage",
     )  # fmt: skip
 
     def __init__(self, role: Role, index: int) -> None:
@@ -215,7 +215,7 @@ class TaskRecord:
         self.last_signature: Optional[FailureSignature] = None  # of a failure soon after its start
         self.runs: List[ContainerRun] = []
         self.story: List[str] = []
-        self.shown = ""  # the last long message of it that the job's story holds
+        self.long_message = ""  # the last one that the job's story holds
 
     def forget_address(self) -> None:
         """Drop host and ports: its next program runs elsewhere."""
@@ -242,9 +242,9 @@ class TaskRecord:
         message = f": {self.message}"
         if len(message) <= LONG_MESSAGE or message not in text:
             return text
-        if self.shown == self.message:
+        if self.long_message == self.message:
             return text.replace(message, " (the message stands above)")
-        self.shown = self.message
+        self.long_message = self.message
         return text
 
     @property
