@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional
+from typing import Any, List, NamedTuple, Optional
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.master.session.world import World, job, role
@@ -488,3 +488,54 @@ def test_tasks_that_train_by_themselves_are_not_asked_for_anothers_stall() -> No
     world = silent(mode=Mode.FCFS)
     stands(world, "worker:0")
     assert lines(world) == ["stalled"] and world.asked_for_stacks == []
+
+
+class Rank(NamedTuple):
+    """What one rank of a gang does."""
+
+    reports: bool  # steps, before the stall
+    stands: bool
+    reports_later: bool  # its first step, once it was asked for its stacks
+    answers: bool
+    in_collective: Optional[bool]
+
+
+RANKS = st.builds(
+    Rank, *[st.booleans()] * 4, in_collective=st.sampled_from([True, True, False, None])
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(RANKS, min_size=3, max_size=3))
+def test_only_one_that_stands_or_is_outside_of_their_collective_is_ended(ranks: List[Rank]) -> None:
+    world = running(watched(action=StallAction.RESTART))
+    gang = {f"worker:{index}": rank for index, rank in enumerate(ranks)}
+    ended: List[str] = []
+
+    def note_end(command: c.EndProgram) -> None:
+        ended.append(world.executors[command.container_id].task)
+
+    world.do_EndProgram = note_end  # type: ignore[method-assign]
+    for name, rank in gang.items():
+        if rank.reports:
+            steps(world, name, 7)
+    for name, rank in gang.items():
+        if rank.stands:
+            stands(world, name, "steps" if rank.reports else "quiet", looked=False)
+    for name, rank in gang.items():
+        if rank.reports_later and not rank.stands:
+            steps(world, name, 8)
+    for name, rank in gang.items():
+        if rank.stands:
+            kind = "steps" if rank.reports else "quiet"
+            stands(world, name, kind, in_collective=rank.in_collective)
+        elif rank.answers:
+            shows(world, name, rank.in_collective)
+    world.after(25.0)
+    waits = any(rank.stands and rank.in_collective for rank in ranks)
+    has_stalled = any(rank.stands and rank.reports for rank in ranks)
+    assert len(ended) == (has_stalled or all(rank.stands for rank in ranks))
+    for name in ended:
+        rank = gang[name]
+        silent = rank.answers and not rank.reports and not rank.reports_later
+        assert rank.stands or (silent and waits and rank.in_collective is False)
