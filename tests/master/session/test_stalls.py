@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, List, NamedTuple, Optional
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.master.session.world import World, job, role
@@ -490,6 +491,9 @@ def test_tasks_that_train_by_themselves_are_not_asked_for_anothers_stall() -> No
     assert lines(world) == ["stalled"] and world.asked_for_stacks == []
 
 
+SHOWN = (True, False, None)
+
+
 class Rank(NamedTuple):
     """What one rank of a gang does."""
 
@@ -500,14 +504,21 @@ class Rank(NamedTuple):
     in_collective: Optional[bool]
 
 
-RANKS = st.builds(
-    Rank, *[st.booleans()] * 4, in_collective=st.sampled_from([True, True, False, None])
-)
+RANKS = [
+    *(Rank(reports, True, False, True, at) for reports in (True, False) for at in SHOWN),
+    Rank(True, False, False, False, None),
+    *(Rank(False, False, later, True, at) for later in (True, False) for at in SHOWN),
+    *(Rank(False, False, later, False, None) for later in (True, False)),
+]
 
 
-@settings(max_examples=500)
-@given(st.lists(RANKS, min_size=3, max_size=3))
-def test_only_one_that_stands_or_is_outside_of_their_collective_is_ended(ranks: List[Rank]) -> None:
+@pytest.mark.parametrize("first", RANKS)
+def test_only_one_that_stands_or_is_outside_of_their_collective_is_ended(first: Rank) -> None:
+    for more in itertools.combinations_with_replacement(RANKS, 2):
+        _check_who_is_ended([first, *more])
+
+
+def _check_who_is_ended(ranks: List[Rank]) -> None:
     world = running(watched(action=StallAction.RESTART))
     gang = {f"worker:{index}": rank for index, rank in enumerate(ranks)}
     ended: List[str] = []
