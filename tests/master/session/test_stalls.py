@@ -143,6 +143,19 @@ def test_a_suspended_task_is_no_stall_and_holds_back_the_action() -> None:
     assert "worker:0 is suspended by a signal" in world.story_texts("stalled")[0]
 
 
+def test_those_that_still_stand_after_a_suspended_task_goes_on_are_acted_upon() -> None:
+    world = running(watched(action=StallAction.RESTART))
+    stands(world, "worker:0", "suspended")
+    stands(world, "worker:1")
+    stands(world, "worker:2")
+    world.after(3 * LIMIT_S).settle()
+    assert world.machine.state.session == 0
+    stands(world, "worker:0", "")
+    world.after(2 * LIMIT_S).settle()
+    world.after(30.0).settle()
+    assert world.machine.state.session == 1 and lines(world) == ["stalled", "stall-over"]
+
+
 def test_tasks_that_train_by_themselves_have_episodes_of_their_own() -> None:
     world = running(watched(mode=Mode.FCFS))
     stands(world, "worker:0")

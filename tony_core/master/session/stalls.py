@@ -173,10 +173,11 @@ def begin_episode(state: State, pending: PendingDeadline) -> None:
     stalls.stacks.clear()
     action = state.job.timeouts.stall_action
     suspended = [task.name for task in still if _kind(state, task) == StallKind.SUSPENDED]
-    if action is StallAction.WARN or suspended:
+    if action is StallAction.WARN:
         return
     task = state.tasks[lag.names[0]] if lag.names else still[0]
-    if not any(each.name in state.preemptions.sent for each in (*still, task)):
+    is_warned = any(each.name in state.preemptions.sent for each in (*still, task))
+    if not suspended and not is_warned:
         setting = f"tony.task.stall-action={action.value}"
         _end_program(state, task, f"{text} ({setting})")
     again_s = (state.job.stall_timeout(task.role) or 0.0) + EVIDENCE_S
