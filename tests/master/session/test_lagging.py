@@ -25,7 +25,7 @@ def test_the_lowest_step_lags() -> None:
 def test_one_that_moves_is_never_named_however_far_behind() -> None:
     tasks = gang(3)
     tasks[0] = tasks[0]._replace(step=3, is_still=False)
-    assert find_lagging(tasks) == ((), "the others go on")
+    assert find_lagging(tasks)[:2] == ((), "the others go on")
     tasks[1] = tasks[1]._replace(step=6)
     assert find_lagging(tasks).names == ("worker:1",)
 
@@ -47,7 +47,7 @@ def silent_gang(*where: Dict[str, Any]) -> List[StandingTask]:
 def test_of_those_that_report_no_step_nothing_is_known_without_their_stacks() -> None:
     tasks = silent_gang(INSIDE, INSIDE, OUTSIDE)
     tasks = [each._replace(has_stacks=False) for each in tasks]
-    assert find_lagging(tasks) == ((), "2 of the others report no step, and log or compute")
+    assert find_lagging(tasks)[:2] == ((), "2 of the others report no step, and log or compute")
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_of_those_that_report_no_step_nothing_is_known_without_their_stacks() ->
         ((OUTSIDE, INSIDE, OUTSIDE), "worker:0"),
         # Without a collective that rank 0 waits in nothing shows that the others should be in one.
         ((UNKNOWN, INSIDE, OUTSIDE), ""),
-        ((UNKNOWN, UNKNOWN, OUTSIDE), ""),
-        ((OUTSIDE, {**OUTSIDE, "frame": "x (y.py:1)"}, OUTSIDE), ""),
+        ((UNKNOWN, OUTSIDE), ""),
+        ((OUTSIDE, {**OUTSIDE, "frame": ""}, OUTSIDE), ""),
         ((INSIDE, INSIDE, INSIDE), ""),
         # More are outside than inside: so it is no collective of the whole gang.
         ((INSIDE, OUTSIDE, OUTSIDE), ""),
@@ -79,13 +79,29 @@ def test_where_only_rank_0_reports_steps_stacks_show_who_lags(
 ) -> None:
     lag = find_lagging(silent_gang(*where))
     assert lag.names == ((lags,) if lags else ())
-    assert lags or "their stacks do not show which one lags" in lag.why
+    assert lag.is_certain and (lags or "their stacks do not show which one lags" in lag.why)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        # Rank 0 waits for its device, and rank 1 at the same place.
+        (UNKNOWN, UNKNOWN, OUTSIDE),
+        # ...or inside of C++ (.item()), which no stack shows.
+        (*[{**OUTSIDE, "frame": "train (train.py:33)"}] * 2, OUTSIDE),
+    ],
+)
+def test_one_without_steps_at_an_odd_place_may_lag(where: Tuple[Dict[str, Any], ...]) -> None:
+    why = "it stands in load (data.py:3), the others in train (train.py:33)"
+    assert find_lagging(silent_gang(*where)) == (("worker:2",), why, False)
+    both = [*silent_gang(*where, where[0], where[0]), StandingTask("worker:5", 7, **OUTSIDE)]
+    assert find_lagging(both) == (("worker:5",), why, True)  # that one stands still, too
 
 
 def test_a_rank_whose_steps_go_on_is_not_named_for_its_stack() -> None:
     tasks = silent_gang(INSIDE, INSIDE, OUTSIDE)
     tasks[2] = tasks[2]._replace(step=9)
-    assert find_lagging(tasks) == ((), "the others go on")
+    assert find_lagging(tasks)[:2] == ((), "the others go on")
 
 
 def test_at_the_same_step_the_one_outside_the_collective_lags() -> None:
@@ -146,5 +162,6 @@ def test_never_all_of_several_are_named(tasks: List[StandingTask]) -> None:
         if task.is_still
         or (waits and task.step is None and task.has_stacks and task.in_collective is False)
     }
-    assert set(lag.names) <= may_lag
+    silent = {task.name for task in tasks if task.step is None and task.has_stacks}
+    assert set(lag.names) <= (may_lag if lag.is_certain else silent)
     assert not lag.names or lag.why

@@ -381,6 +381,19 @@ def test_rank_0_that_is_busy_while_the_others_wait_for_it_is_named() -> None:
     assert "worker:0 lags: it is not in the collective" in text
 
 
+def test_a_rank_without_steps_that_may_lag_is_named_and_rank_0_is_ended() -> None:
+    world = silent(StallAction.RESTART)
+    stands(world, "worker:0", in_collective=None, frame="train (train.py:31)")
+    shows(world, "worker:1", None, frame="train (train.py:31)")
+    shows(world, "worker:2", False, frame="load (data.py:3)")
+    (text,) = world.story_texts("stalled")
+    assert "worker:2 may lag: it stands in load (data.py:3), the others in train" in text
+    world.settle()
+    world.after(30.0).settle()
+    assert world.machine.state.session == 1
+    assert world.machine.state.root_cause["task"] == "worker:0"
+
+
 def test_ranks_that_report_steps_are_not_asked_and_not_named() -> None:
     world = silent()
     steps(world, "worker:2", 7)
@@ -552,9 +565,10 @@ def _check_who_is_ended(ranks: List[Rank]) -> None:
     for name, rank in gang.items():
         if rank.stands:
             kind = "steps" if rank.reports else "quiet"
-            stands(world, name, kind, in_collective=rank.in_collective)
+            frame = str(rank.in_collective)
+            stands(world, name, kind, in_collective=rank.in_collective, frame=frame)
         elif rank.answers:
-            shows(world, name, rank.in_collective)
+            shows(world, name, rank.in_collective, frame=str(rank.in_collective))
     world.after(25.0)
     waits = any(rank.stands and rank.in_collective for rank in ranks)
     has_stalled = any(rank.stands and rank.reports for rank in ranks)

@@ -14,8 +14,9 @@ Else none is named: all stand at the same step.
 
 *Silent* tasks report no step, as in the many programs of which only rank 0 does: they log or
 compute, and whether they get further is not known. Their stacks are compared with those of the ones
-that stand still. One of them is named only where its own is in no collective and one that stands
-still waits in one: it has not joined for as long as a stall takes.
+that stand still. One of them lags where its own is in no collective and one that stands still waits
+in one: it has not joined for as long as a stall takes. Where it is only at an odd place in the code
+it *may* lag: the others may stand at the same place by chance, if they do not wait for it.
 
 A task whose steps go on is never named, however far behind it is: in training without a collective
 it is well.
@@ -52,6 +53,7 @@ class Lag(NamedTuple):
 
     names: Tuple[str, ...]
     why: str
+    is_certain: bool = True  # enough to end its program
 
 
 def find_lagging(tasks: Sequence[StandingTask]) -> Lag:
@@ -80,10 +82,11 @@ def find_lagging(tasks: Sequence[StandingTask]) -> Lag:
         return Lag(_names(outside), f"it is not in the collective that the others wait in{where}")
     odd = _odd_ones(still, _frame) or _odd_ones([t for t in compared if t.frame], _frame)
     if odd:
-        others = next(task.frame for task in compared if task.frame and task not in odd)
-        return Lag(_names(odd), f"it stands in {odd[0].frame}, the others in {others}")
+        others = next(t.frame for t in compared if t.frame and t.frame != odd[0].frame)
+        why = f"it stands in {odd[0].frame}, the others in {others}"
+        return Lag(_names(odd), why, odd[0].is_still)
     odd = _odd_ones(still, _activity) or _odd_ones(compared, _activity)
-    if odd:
+    if odd and odd[0].is_still:
         is_idle = _activity(odd[0]) == "idle"
         used = f"{odd[0].cpu_percent:.0f} % of a core"
         why = "it is idle" if is_idle else "it computes"
@@ -118,8 +121,8 @@ def _odd_ones(
 ) -> List[StandingTask]:
     """The few that differ from all others, which are alike; none where that is not so clear.
 
-    And none that moves, since it may differ and be well, or waits in a collective that others are
-    not in.
+    Of those that differ the ones that stand still; and none that waits in a collective which others
+    are not in.
     """
     keys = [key(task) for task in tasks]
     if len(tasks) < 3 or None in keys:
@@ -129,4 +132,4 @@ def _odd_ones(
         return []
     odd = [task for task, each in zip(tasks, keys) if each != common]
     waits = any(t.in_collective for t in odd) and any(t.in_collective is False for t in tasks)
-    return odd if all(task.is_still for task in odd) and not waits else []
+    return [] if waits else [task for task in odd if task.is_still] or odd

@@ -175,7 +175,7 @@ def begin_episode(state: State, pending: PendingDeadline) -> None:
     suspended = [task.name for task in still if _kind(state, task) == StallKind.SUSPENDED]
     if action is StallAction.WARN:
         return
-    task = state.tasks[lag.names[0]] if lag.names else still[0]
+    task = state.tasks[lag.names[0]] if lag.names and lag.is_certain else still[0]
     is_warned = any(each.name in state.preemptions.sent for each in (*still, task))
     if not suspended and not is_warned:
         setting = f"tony.task.stall-action={action.value}"
@@ -349,9 +349,11 @@ def describe(state: State, group: str, lag: Lag) -> str:
     else:
         text = f"{len(still)} tasks have stalled ({_list(t.name for t in still)}): {what}"
     if len(lag.names) == 1:
-        text += f"; {lag.names[0]} lags: {lag.why}" if len(still) > 1 or lag.why else ""
+        how = "lags" if lag.is_certain else "may lag"
+        text += f"; {lag.names[0]} {how}: {lag.why}" if len(still) > 1 or lag.why else ""
     elif lag.names:
-        text += f"; {_list(lag.names)} lag: {lag.why}"
+        how = "lag" if lag.is_certain else "may lag"
+        text += f"; {_list(lag.names)} {how}: {lag.why}"
     elif lag.why:
         text += f"; {lag.why}"
     suspended = [task.name for task in still if _kind(state, task) == StallKind.SUSPENDED]
