@@ -56,6 +56,12 @@ class WarnProgram(NamedTuple):
     preemption: Preemption
 
 
+class DumpStacks(NamedTuple):
+    """Write the running program's stacks into its log; StacksDumped is observed."""
+
+    reason: str
+
+
 class EndProcesses(NamedTuple):
     """End every descendant of the program: TERM, KILL after the grace; ProcessesEnded follows.
 
@@ -91,4 +97,5 @@ class Exit(NamedTuple):
 Command = Union[
     SendMessage, CloseLink, FindMaster, StopFinding, Configure, PrepareTask, StartProgram,
     EndProcesses, WriteTokens, WriteLog, Exit, WarnProgram,
+    DumpStacks,
 ]  # fmt: skip

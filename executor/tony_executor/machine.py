@@ -100,6 +100,7 @@ class ExecutorMachine:
             messages.Tokens: self._tokens.take,
             messages.Preemption: self._warn,
             messages.EndProgram: self._end_program,
+            messages.DumpStacks: self._dump_stacks,
             messages.Ping: lambda message: None,
         }
 
@@ -282,6 +283,10 @@ class ExecutorMachine:
         if self.task.take_warning(message, self._now):
             self._do(commands.WarnProgram(message))
 
+    def _dump_stacks(self, message: messages.DumpStacks) -> None:
+        if self.task.is_running(message.session, message.restart):
+            self._do(commands.DumpStacks(message.reason))
+
     # ------------------------------------------------------------------ and ends
 
     def _on_program_ended(self, event: events.ProgramEnded) -> None:
@@ -386,6 +391,9 @@ class ExecutorMachine:
         if isinstance(message, messages.Stalled):
             if self.task.note_stalled(message):
                 self.master.send(message)
+        elif isinstance(message, messages.StacksDumped):
+            if self.task.is_running(message.session, message.restart):
+                self.master.send(message)  # a next master asks for itself
         elif not isinstance(message, messages.Reported) or message.session == self.task.session:
             self._report(message)
 

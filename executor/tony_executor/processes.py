@@ -45,6 +45,7 @@ class Process(NamedTuple):
     cpu_s: float  # its own and that of the children it has waited for
     threads: int
     rss_mb: float
+    started: int = 0  # in ticks since the machine's start: with the pid it is no other process
 
     @property
     def dead(self) -> bool:
@@ -100,7 +101,14 @@ def read_process(pid: int) -> Optional[Process]:
         cpu_s=sum(int(each) for each in fields[11:15]) * _TICK_S,
         threads=int(fields[17]),
         rss_mb=int(fields[21]) * _PAGE_MB,
+        started=int(fields[19]),
     )
+
+
+def find_again(process: Process) -> Optional[Process]:
+    """The process as it is now; None when it has ended, even if another has its pid."""
+    now = read_process(process.pid)
+    return now if now is not None and now.started == process.started and not now.dead else None
 
 
 def descendants(

@@ -386,6 +386,11 @@ class Program:
             if text:
                 self._note(level, text)
 
+    def dump_stacks(self, reason: str) -> None:
+        """Write the program's stacks into its log, where it is watched for stalls."""
+        if self.running is not None:
+            self.running.observer.dump_stacks(reason)
+
     # ------------------------------------------------------------------ and after
 
     def _ended(self, running: Running, exit_code: int, number: int, rss_mb: float) -> None:

@@ -116,6 +116,7 @@ class Shell:
             commands.EndProcesses: self._end_processes,
             commands.WriteTokens: self._write_tokens,
             commands.WarnProgram: lambda command: self._program.warn(command.preemption),
+            commands.DumpStacks: lambda command: self._program.dump_stacks(command.reason),
             commands.WriteLog: lambda command: self._log(command.text),
             commands.Exit: self._exit_process,
         }

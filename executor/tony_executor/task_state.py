@@ -126,10 +126,14 @@ class ExecutorTask:
         if phase is not TaskPhase.RUNNING:
             self.stalled = None
 
+    def is_running(self, session: int, restart: int) -> bool:
+        """Whether it is this program that runs."""
+        is_ours = (session, restart) == (self.session, self.restart)
+        return is_ours and self.phase is TaskPhase.RUNNING
+
     def note_stalled(self, message: Stalled) -> bool:
         """Keep that the program stands still, or moves again; returns whether it is this one."""
-        is_ours = (message.session, message.restart) == (self.session, self.restart)
-        if not is_ours or self.phase is not TaskPhase.RUNNING:
+        if not self.is_running(message.session, message.restart):
             return False
         self.stalled = message if message.kind else None
         return True
@@ -168,8 +172,7 @@ class ExecutorTask:
 
         Not of what it knows: a master repeats a warning when a connection was lost.
         """
-        is_ours = (message.session, message.restart) == (self.session, self.restart)
-        if not is_ours or self.phase is not TaskPhase.RUNNING:
+        if not self.is_running(message.session, message.restart):
             return False
         before = self.warning
         until = None if message.seconds is None else now + message.seconds

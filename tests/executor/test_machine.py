@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.fuzzing import bounds, fuzz, mutations
 from tony_core.protocol.messages import (
     Acknowledge,
+    DumpStacks,
     Ended,
     Heartbeat,
     Measured,
@@ -24,6 +25,7 @@ from tony_core.protocol.messages import (
     Running,
     Serving,
     Shutdown,
+    StacksDumped,
     Start,
     Stop,
     Stopped,
@@ -342,6 +344,25 @@ def test_reports_are_merged_for_the_next_master(story: Story) -> None:
     assert not story.sent(Measured)
 
 
+def test_stacks_are_dumped_of_the_program_that_runs_and_reported_to_the_master_that_is_there(
+    story: Story,
+) -> None:
+    story.linked().ready()
+    assert kinds(story.receive(DumpStacks(0))) == []
+    story.receive(Start(0, "cmd", {}))
+    story(ev.ProgramStarted(0, 0, 5))
+    assert story.receive(DumpStacks(0, 0, "worker:1 has stalled")) == [
+        do.DumpStacks("worker:1 has stalled")
+    ]
+    assert kinds(story.receive(DumpStacks(0, 1))) == kinds(story.receive(DumpStacks(1))) == []
+    story(ev.Observed(0, StacksDumped(0, 1)))
+    story(ev.LinkClosed(0, 1, "gone"))
+    story(ev.Observed(0, StacksDumped(0, 0, 1.0)))
+    story.linked(2, 2)
+    story(ev.Observed(0, StacksDumped(0, 0, 2.0)))
+    assert story.sent(StacksDumped) == [StacksDumped(0, 0, 2.0)]
+
+
 def made(kind: Any, *fields: Any) -> Any:
     """A tuple of that kind, of values that these give."""
     return st.tuples(*fields).map(lambda values: kind(*values))
@@ -351,6 +372,7 @@ MESSAGES = st.one_of(
     made(Prepare, st.just("w:0"), st.integers(0, 3), st.just(["main"])),
     made(Start, st.integers(0, 3), st.just("x"), st.just({})),
     made(Acknowledge, st.integers(0, 3)),
+    made(DumpStacks, st.integers(0, 3)),
     made(Stop, st.integers(0, 3), st.floats(0, 5)),
     made(Shutdown, st.floats(0, 5)),
     st.integers(1, 3).map(welcome),
@@ -365,6 +387,7 @@ EVENTS = st.one_of(
     made(ev.LinkClosed, st.just(0.0), LINKS, st.just("r")),
     made(ev.NoNextMaster, st.just(0.0), st.just("over")),
     made(ev.Observed, st.just(0.0), st.just(Noted("info", "n"))),
+    made(ev.Observed, st.just(0.0), st.builds(StacksDumped, st.integers(0, 3))),
     made(ev.PortsTaken, st.just(0.0), st.integers(0, 3), st.just(["main"])),
     st.floats(0, 40),
 )

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable, Iterator, List, Optional
 
 import pytest
 
 from tests.executor.standin import Executor, Master
 from tony_core.protocol.messages import (
+    DumpStacks,
     Ended,
     EndProgram,
     OpenStream,
     Register,
+    StacksDumped,
     Stalled,
     StreamOpened,
 )
+from tony_core.protocol.reactor import Reactor
+from tony_executor import processes
 from tony_executor.launch.environment import STACK_SIGNAL
+from tony_executor.monitoring import stacks
+from tony_executor.monitoring.stall_watch import MOST_LOOKS, StackLook
 
 TIMEOUT_S = 2.0
 STEPS = "import time, tony\nfor n in range(3):\n    tony.report(step=n)\n    time.sleep(0.2)\n"
@@ -230,3 +237,112 @@ def test_without_the_key_nothing_is_watched_and_no_signal_is_named(
     master.start("echo signal $TONY_STACK_SIGNAL; sleep 4")
     assert master.expect(Ended).exit_code == 0
     assert (executor.logs / "stdout").read_text() == "signal\n" and not master.received(Stalled)
+
+
+LOOP = "def spin():\n    while True:\n        pass\nprint('here', flush=True)\nspin()\n"
+SPIN = "import tony\n" + LOOP
+
+
+def test_the_master_may_ask_a_program_that_moves_for_its_stacks(
+    run: Callable[..., int], master: Master, executor: Executor
+) -> None:
+    pid = run(SPIN)
+    master.until(lambda: executor.log("stdout"))
+    master.wait(2 * TIMEOUT_S)
+    master.send(DumpStacks(0, 0, "worker:1 has stalled"))
+    found = master.expect(StacksDumped)
+    assert "spin" in found.frame and found.in_collective is False and found.cpu_percent > 5
+    text = stderr(executor)
+    assert "tony: worker:1 has stalled: the stacks of its Python processes" in text
+    assert verdicts(master) == [] and is_alive(pid)
+    master.send(DumpStacks(0, 3, "of another attempt"))
+    master.wait(1.0)
+    assert len(master.received(StacksDumped)) == 1
+    assert is_alive(pid) and verdicts(master) == []
+
+
+def test_a_log_is_not_filled_with_stacks(
+    run: Callable[..., int], master: Master, executor: Executor
+) -> None:
+    pid = run(LOOP)  # without a handler: there are none
+    master.until(lambda: executor.log("stdout"))
+    for count in range(1, MOST_LOOKS + 3):
+        master.send(DumpStacks(0, 0, "worker:1 has stalled"))
+        master.until(lambda count=count: len(master.received(StacksDumped)) == count)
+    assert stderr(executor).count("the stacks of its Python processes") == MOST_LOOKS
+    assert {each.frame for each in master.received(StacksDumped)} == {""} and is_alive(pid)
+
+
+def test_a_stall_that_is_seen_while_the_stacks_are_written_has_them_too(
+    run: Callable[..., int], master: Master, executor: Executor
+) -> None:
+    run("import time, tony\nprint('here', flush=True)\ntime.sleep(60)\n")
+    master.until(lambda: executor.log("stdout"))
+    for _ in range(3):
+        master.send(DumpStacks(0, 0, "another has stalled"))
+        master.wait(TIMEOUT_S / 2)
+    found = master.expect(Stalled, looked=True)
+    assert found.kind == "quiet" and "<module>" in found.frame
+    assert len(master.received(StacksDumped)) == 3
+
+
+STACK = 'Process 1: x\nPython v3.11.7 (/x)\n\nThread 1 (active): "MainThread"\n    {}\n'
+
+
+@pytest.mark.parametrize(
+    ("outputs", "frame"),
+    [
+        # The stack of a program that computes changes while it is read.
+        (["exit 1", "exit 1", STACK.format("<module> (a.py:1)")], "<module> (a.py:1)"),
+        ([STACK.format("leaf (a.py:9)"), STACK.format("<module> (a.py:1)")], "<module> (a.py:1)"),
+        # That of one whose Python is embedded has no <module>.
+        ([STACK.format("leaf (a.py:9)")], "leaf (a.py:9)"),
+    ],
+)
+def test_py_spy_is_run_again_until_it_has_a_whole_stack(
+    run: Callable[..., int],
+    master: Master,
+    executor: Executor,
+    tmp_path: Path,
+    outputs: List[str],
+    frame: str,
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "py-spy"
+    rows = [text if text.startswith("exit") else f"cat <<'E'\n{text}E\n" for text in outputs]
+    cases = "".join(f"{at}) {row}\n;;\n" for at, row in enumerate(rows[:-1]))
+    program.write_text(
+        f"#!/bin/sh\ncount=$(wc -l < {folder}/runs)\necho >> {folder}/runs\n"
+        f"case $count in\n{cases}*) {rows[-1]}\n;;\nesac\n"
+    )
+    program.chmod(0o755)
+    (folder / "runs").touch()
+    run(SPIN, env={"PATH": f"{folder}:{os.environ['PATH']}"})
+    master.until(lambda: executor.log("stdout"))
+    master.send(DumpStacks(0, 0, "worker:1 has stalled"))
+    assert master.expect(StacksDumped).frame == frame
+    assert stderr(executor).count("by py-spy") == 1
+
+
+def test_no_signal_goes_to_a_later_process_with_the_pid_of_one_that_has_ended() -> None:
+    reactor, lines, found = Reactor(), [], []
+    # It would die of the signal if it had a handler when it was asked for, and none any more.
+    text = f"import faulthandler as f, time; f.register({STACK_SIGNAL}); print(1, flush=True)"
+    command = [sys.executable, "-c", f"{text}; time.sleep(60)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() and other.stderr is not None
+        process = processes.read_process(other.pid)
+        assert process is not None
+
+        def done(summary: Optional[stacks.StackSummary]) -> None:
+            found.append(summary)
+            reactor.stop()
+
+        gone = process._replace(started=process.started - 100)
+        StackLook(reactor, [gone], {}, os.devnull, lines.append, lambda size: None, done)
+        reactor.run()
+        other.kill()
+        assert other.stderr.read() == b""
+    reactor.close()
+    assert found == [None] and lines == [f"process {process.pid} has ended"]

@@ -19,11 +19,16 @@ pytestmark = pytest.mark.timeout(300)
 # Ranks that meet at a barrier of files in each step, as a collective does; one does not come.
 GANG = """
 import os, sys, time, tony
-folder, hangs_at = sys.argv[1], int(sys.argv[2])
+folder, hangs_at, silent = sys.argv[1], int(sys.argv[2]), "silent" in sys.argv
 task = tony.task()
-saved = tony.checkpoints(os.path.join(folder, "saved", str(task.index)))
+index = 0 if silent else task.index  # rank 0 alone reports and saves
+saved = tony.checkpoints(os.path.join(folder, "saved", str(index)))
 newest = saved.latest()
 first = newest[0] + 1 if newest else 0
+
+def compute():  # enough that it does not seem to stand still, as NCCL
+    sum(range(20000))
+    time.sleep(0.001)
 
 def all_reduce(step):
     open(os.path.join(folder, f"{task.session}-{step}-{task.index}"), "w").close()
@@ -31,10 +36,12 @@ def all_reduce(step):
         not os.path.exists(os.path.join(folder, f"{task.session}-{step}-{i}"))
         for i in range(task.count)
     ):
-        time.sleep(0.01)
+        compute() if silent else time.sleep(0.01)
 
 def load_batch(step):
     if step == hangs_at and task.index == 1 and task.session == 0:
+        while silent:
+            compute()
         time.sleep(600)
 
 for step in range(first, 8):
@@ -42,8 +49,9 @@ for step in range(first, 8):
     all_reduce(step)
     with open(os.path.join(folder, f"done-{task.index}"), "a") as file:
         file.write(f"{step}\\n")
-    tony.report(step=step)
-    saved.save(step, b"weights")
+    if index == task.index:
+        tony.report(step=step)
+        saved.save(step, b"weights")
     time.sleep(0.1)
 """
 
@@ -81,6 +89,25 @@ def test_the_rank_that_does_not_join_is_named_in_story_and_page(
     wreck.scheduler.kill(wreck.app_id, "the test is over")
     wreck.ends(AppState.KILLED)
     assert kinds(wreck) == ["stalled"]
+
+
+def test_a_rank_that_reports_no_step_is_named_and_ended_for_the_stall_of_rank_0(
+    tony_home: Path, tmp_path: Path
+) -> None:
+    spec = watched(
+        tmp_path, GANG, f"{tmp_path} 3 silent", 3, action=StallAction.RESTART,
+        master=MasterSpec(user_retries=1, infrastructure_retries=0),
+    )  # fmt: skip
+    wreck = Wreck(tony_home, spec)
+    wreck.ends(AppState.SUCCEEDED, "worker:1 failed on", "failed: stalled")
+    assert kinds(wreck) == ["stalled", "stall-over"]
+    (text,) = texts(wreck, "stalled")
+    assert "worker:0 has stalled: no step for" in text and "the last was 2" in text
+    assert "worker:1 lags: it is not in the collective" in text and "worker:2" not in text
+    logs = wreck.logs("stderr")
+    assert any("in load_batch" in log for log in logs)
+    assert sum("worker:0 has stalled: the stacks of" in log for log in logs) == 2
+    assert (tmp_path / "done-0").read_text().split() == [str(step) for step in range(8)]
 
 
 def test_a_restart_continues_from_the_checkpoint_and_does_each_step_once(

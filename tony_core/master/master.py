@@ -9,9 +9,8 @@ the :class:`SessionMachine`, which answers with commands; each is performed by t
 that the table names for its type. :mod:`tony_core.master.machine_loop` runs the machine; here its
 parts are put together, and the commands meet the world.
 
-Nothing here decides about the job. What may go wrong outside (a connection, a slow file
-system) is answered in the parts; what goes wrong in here is a bug, leaves :meth:`run`, and
-is main's to report.
+Nothing here decides about the job. What may go wrong outside (a connection, a slow file system) is
+answered in the parts; what goes wrong here is a bug, leaves :meth:`run`, and is main's to report.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from tony_core.master.state.previous_attempt import read_previous_attempt
 from tony_core.master.token_watch import TokenWatch
 from tony_core.master.tracking.factory import open_tracker
 from tony_core.master.web.status_site import StatusSite
-from tony_core.protocol.messages import Ended, EndProgram, Running, Shutdown, Stop
+from tony_core.protocol.messages import DumpStacks, Ended, EndProgram, Running, Shutdown, Stop
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_core.schedulers.container_pool import (
     Container,
@@ -165,6 +164,7 @@ class Master:
             c.WarnProgram: lambda x: send(x.container_id, self._task_commands.preemption(x)),
             c.AcknowledgeEnd: lambda x: acknowledge(x.container_id, x.session, x.restart),
             c.EndProgram: lambda x: send(x.container_id, EndProgram(*x[1:])),
+            c.DumpStacks: lambda x: send(x.container_id, DumpStacks(*x[1:])),
             c.EndSession: self._end_session,
             c.WriteJournal: self._write_journal,
             c.AddStoryLine: self._add_line,

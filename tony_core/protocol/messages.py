@@ -18,6 +18,8 @@ A task's messages, in their order::
     Running(session, pid)         ->
     Heartbeat / Measured / Reported / Serving / Stalled ->
                                   <-     Preemption(session, seconds)  # perhaps
+                                  <-     DumpStacks(session, reason)  # where another one stalls
+    StacksDumped(session, ...)    ->
                                   <-     EndProgram(session, cause)  # a stall that is to end it
     Ended(session, ...)           ->
                                   <-     Acknowledge(session)
@@ -61,6 +63,7 @@ Python 3.8.
 """
 
 # Annotations are evaluated here: the codec checks values by them.
+from enum import Enum
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
 PROTOCOL_VERSION = 4
@@ -181,6 +184,17 @@ class Noted(NamedTuple):
     once: str = ""  # a subject: of all lines with the same one, the first is enough
 
 
+class StallKind(str, Enum):
+    """What has stopped where a program stands still: the values of ``Stalled.kind``."""
+
+    STEPS = "steps"  # its steps
+    QUIET = "quiet"  # its logs and processors, before its first step or after its work
+    SUSPENDED = "suspended"  # all of it, by a signal
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
 class Stalled(NamedTuple):
     """The program stands still, or (``kind`` is empty) it moves again.
 
@@ -190,13 +204,23 @@ class Stalled(NamedTuple):
 
     session: int
     restart: int = 0
-    kind: str = ""  # steps: they stopped; quiet: logs and processors did; suspended: by a signal
+    kind: str = ""  # a StallKind
     still_s: float = 0.0  # for so long
     step: Optional[int] = None  # the last one
     cpu_percent: float = 0.0  # of one core, since it stands still
     looked: bool = False  # whether its stacks were looked at
     frame: str = ""  # where its main thread stands; empty: not known
-    in_collective: Optional[bool] = None  # whether that is in a collective operation
+    in_collective: Optional[bool] = None  # whether that is in a collective operation, if known
+
+
+class StacksDumped(NamedTuple):
+    """Answer to DumpStacks: what the stacks of the program's processes show."""
+
+    session: int
+    restart: int = 0
+    cpu_percent: float = 0.0  # of one core, lately
+    frame: str = ""  # as in Stalled
+    in_collective: Optional[bool] = None  # as in Stalled
 
 
 # ------------------------------------------------------------------ master -> executor
@@ -299,6 +323,17 @@ class Preemption(NamedTuple):
     signal_all: bool = False  # to all processes of the program
 
 
+class DumpStacks(NamedTuple):
+    """Write the stacks of the running program into its log; StacksDumped follows.
+
+    For the stall of another task of the gang: which one lags may show in the stacks of this one.
+    """
+
+    session: int
+    restart: int = 0
+    reason: str = ""  # for the log
+
+
 class EndProgram(NamedTuple):
     """End the program as one that failed, for this cause; Ended follows. The executor stays."""
 
@@ -379,19 +414,19 @@ STREAM_TO_EXECUTOR = (OpenStream, StreamData, StreamTaken, ResizeTerminal, Close
 
 TO_MASTER = (
     Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted,
-    Stalled, *STREAM_TO_MASTER,
+    Stalled, StacksDumped, *STREAM_TO_MASTER,
 )  # fmt: skip
 TO_EXECUTOR = (
     Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, Preemption, EndProgram,
-    *STREAM_TO_EXECUTOR,
+    DumpStacks, *STREAM_TO_EXECUTOR,
 )  # fmt: skip
 
 ToMaster = Union[
     Register, Ready, Running, Ended, Stopped, Heartbeat, Measured, Reported, Serving, Noted,
-    Stalled, StreamOpened, StreamData, StreamTaken, StreamClosed,
+    Stalled, StacksDumped, StreamOpened, StreamData, StreamTaken, StreamClosed,
 ]  # fmt: skip
 ToExecutor = Union[
     Welcome, Prepare, Start, Acknowledge, Stop, Shutdown, Tokens, Ping, Preemption, EndProgram,
-    OpenStream, StreamData, StreamTaken, ResizeTerminal, CloseStream,
+    DumpStacks, OpenStream, StreamData, StreamTaken, ResizeTerminal, CloseStream,
 ]  # fmt: skip
 Message = Union[ToMaster, ToExecutor]

@@ -61,6 +61,11 @@ class ProgramObserver:
             around.log,
         )  # fmt: skip
 
+    def dump_stacks(self, reason: str) -> None:
+        """Look at its stacks, if it is watched for stalls."""
+        if self._stall_watch is not None:
+            self._stall_watch.dump_stacks(reason)
+
     @property
     def pids(self) -> Set[int]:
         """Processes of ours that look at the program."""

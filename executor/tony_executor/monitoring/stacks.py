@@ -11,6 +11,11 @@ handler for. ``import tony`` sets that up; so can a program, for the number in T
 Without a handler the signal would end the program, so /proc/PID/status is asked first (SigCgt).
 The signal is a real-time one, which no program that we know of uses: of the two for users, SIGUSR1
 and SIGUSR2, one starts a checkpoint in some trainers, and a JVM in the process uses the other.
+
+A stack tells of three cases: the process is *in* a collective; it is *outside*; or that is *not
+known*, since it waits for its device, on which the kernel of a collective may run (NCCL, and XLA
+all the time). What torch has no Python function for (``.item()``, ``.cpu()``, ``print`` of a
+tensor) is in no stack: such a wait looks like the line of the program that it is in.
 """
 
 from __future__ import annotations
@@ -25,11 +30,16 @@ MOST_BYTES = 64 * 1024  # of the stacks of one process
 _LONGEST_FRAME = 120
 _LONGEST_ROW = 1000
 
-#: Functions and files of collective operations, as stacks name them.
+#: Functions of collective operations, as stacks name them, and files that hold nothing else.
 _COLLECTIVE = re.compile(
     r"(?i)\b(i?all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|monitored_barrier|barrier"
-    r"|broadcast|synchronize|init_process_group|wait_for_everyone|sync_global_devices"
-    r"|distributed_c10d|horovod|process_allgather)\b"
+    r"|broadcast|init_process_group|wait_for_everyone|sync_global_devices|process_allgather)\b"
+)
+_COLLECTIVE_FILE = re.compile(r"\bdistributed_c10d\.py$|\bhorovod/\w+/mpi_ops\.py$")
+#: Waits for the device, and the backward pass, in which torch waits for the gradients of others.
+_DEVICE_WAIT = re.compile(
+    r"\b(block_until_ready|effects_barrier|_engine_run_backward)\b"
+    r"|\bsynchronize\b.* \(.*\btorch/|\b(_value|__array__|item|tolist)\b.* \(.*\bjax/_src/array\.py"
 )
 _PY_SPY_PROCESS = re.compile(r"^Process (?P<pid>\d+): ")
 _PY_SPY_THREAD = re.compile(
@@ -42,14 +52,27 @@ _FAULT_FRAME = re.compile(
 )
 
 
-_LIBRARY = re.compile(r"\((torch|distributed|threading|selectors|jax|tensorflow|horovod)")
+_LIBRARY = re.compile(
+    r"(^|/)((torch|jax|jaxlib|tensorflow|horovod)/|(threading|selectors|socket|queue)\.py$)"
+)
+_OUTERMOST = ("<module>", "_bootstrap", "_run_module_as_main")
 
 
-class Place(NamedTuple):
+class _Frame(NamedTuple):
+    function: str
+    file: str
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.function} ({'/'.join(self.file.split('/')[-2:])}:{self.line})"
+
+
+class StackSummary(NamedTuple):
     """Where the main thread of a process stands."""
 
     frame: str  # "wait (threading.py:320)"
-    in_collective: bool
+    in_collective: Optional[bool]  # None: it may wait for one, or not
+    is_whole: bool = True  # down to the program's first frame
 
 
 def is_python(pid: int) -> bool:
@@ -85,17 +108,17 @@ def py_spy_command(program: str, pid: int) -> List[str]:
     return [program, "dump", "--nonblocking", "--pid", str(pid)]
 
 
-def shown(text: str) -> str:
+def redact(output: str) -> str:
     """What a log gets of py-spy's output: bounded, without the command, which may hold secrets."""
-    _, python, rest = text.partition("\nPython v")
-    text = f"Python v{rest}" if python else text
-    return text if len(text) <= MOST_BYTES else text[:MOST_BYTES] + "\n... (cut)\n"
+    _, python, rest = output.partition("\nPython v")
+    output = f"Python v{rest}" if python else output
+    return output if len(output) <= MOST_BYTES else output[:MOST_BYTES] + "\n... (cut)\n"
 
 
-def find_place(text: str) -> Optional[Place]:
+def summarize(text: str) -> Optional[StackSummary]:
     """Where the main thread stands, from the output of py-spy or faulthandler."""
-    threads: Dict[str, List[str]] = {}
-    frames: Optional[List[str]] = None
+    threads: Dict[str, List[_Frame]] = {}
+    frames: Optional[List[_Frame]] = None
     process = _PY_SPY_PROCESS.match(text)
     pid = process["pid"] if process is not None else ""
     for line in text[: 2 * MOST_BYTES].splitlines():
@@ -111,26 +134,30 @@ def find_place(text: str) -> Optional[Place]:
             continue
         frame = _PY_SPY_FRAME.match(row) or _FAULT_FRAME.match(row)
         if frame is not None and frames is not None:
-            file = frame["file"]
-            frames.append(f"{frame['function']} ({_short(file)}:{frame['line'] or '?'})")
+            frames.append(_Frame(frame["function"], frame["file"], frame["line"] or "?"))
     stack = threads.get("main") or threads.get("last")
     if not stack:
         return None
-    innermost = next((each for each in stack if not _is_library(each)), stack[0])
-    return Place(innermost[:_LONGEST_FRAME], any(_COLLECTIVE.search(each) for each in stack))
+    innermost = next((each for each in stack if not _LIBRARY.search(each.file)), stack[0])
+    return StackSummary(
+        str(innermost)[:_LONGEST_FRAME],
+        _is_in_collective(stack),
+        stack[-1].function.startswith(_OUTERMOST),
+    )
 
 
-def choose_place(places: Iterable[Optional[Place]]) -> Optional[Place]:
+def _is_in_collective(stack: Iterable[_Frame]) -> Optional[bool]:
+    if any(_COLLECTIVE.search(f.function) or _COLLECTIVE_FILE.search(f.file) for f in stack):
+        return True
+    waits = any(_DEVICE_WAIT.search(f"{frame.function} ({frame.file}") for frame in stack)
+    return None if waits else False
+
+
+def choose_summary(found: Iterable[Optional[StackSummary]]) -> Optional[StackSummary]:
     """Of the processes of a task the one that tells most: first one in a collective."""
-    found = [place for place in places if place is not None]
-    return next((place for place in found if place.in_collective), found[0] if found else None)
-
-
-def _short(file: str) -> str:
-    """The last two parts of a path."""
-    return "/".join(file.split("/")[-2:])
-
-
-def _is_library(frame: str) -> bool:
-    """Whether it is a frame of Python's own library or of a framework, and not of the program's."""
-    return bool(_LIBRARY.search(frame))
+    known = [each for each in found if each is not None]
+    for state in (True, None):
+        for each in known:
+            if each.in_collective is state:
+                return each
+    return known[0] if known else None

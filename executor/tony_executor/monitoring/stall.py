@@ -17,16 +17,15 @@ container, a suspended machine) only the planned part counts, and a clock that i
 nothing. While a process of the program is stopped by a signal the time stands; once that alone has
 lasted too long it is reported as *suspended*, so that the master can name it to those who wait.
 
-A verdict is given when it changes: ``Still`` once, then ``Moves`` once.
+A verdict is given when it changes: :class:`Stall` once, then :class:`StallOver` once.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple, Optional, Union
 
-from tony_core.protocol.messages import Reported
+from tony_core.protocol.messages import Reported, StallKind
 
-STEPS, QUIET, SUSPENDED = "steps", "quiet", "suspended"
 IDLE_SHARE = 0.01  # of a core: below it processors do not move
 LEAST_CPU_S = 0.05  # so much at once is a move, however short the time
 BUSY_GPU_PERCENT = 1.0
@@ -44,22 +43,22 @@ class Observation(NamedTuple):
     gpu_percent: float = 0.0
 
 
-class Still(NamedTuple):
+class Stall(NamedTuple):
     """The program stands still."""
 
-    kind: str
+    kind: StallKind
     still_s: float
     step: Optional[int]
     cpu_percent: float  # of one core, since it stands still
 
 
-class Moves(NamedTuple):
+class StallOver(NamedTuple):
     """The program moves again."""
 
     after_s: float
 
 
-Verdict = Union[Still, Moves, None]
+Verdict = Union[Stall, StallOver, None]
 
 
 def look_interval(timeout_s: float) -> float:
@@ -80,14 +79,18 @@ class StallJudge:
         self._progress: Optional[float] = None
         self._saved: Optional[int] = None
         self._first: Optional[Observation] = None  # since it stands still
+        self._last: Optional[Observation] = None
         self._logs: Optional[int] = None
-        self.still: Optional[Still] = None
+        self.recent_percent = 0.0  # of one core, between the last two looks
+        self.stall: Optional[Stall] = None
         self.moved_at = now
 
     @property
-    def rule(self) -> str:
+    def rule(self) -> StallKind:
         """Which rule counts now."""
-        return STEPS if self._step is not None and self._progress != 1.0 else QUIET
+        if self._step is not None and self._progress != 1.0:
+            return StallKind.STEPS
+        return StallKind.QUIET
 
     @property
     def log_bytes(self) -> int:
@@ -112,24 +115,27 @@ class StallJudge:
         self._last_at = max(seen.at, self._last_at)
         if self._first is None:
             self._first = seen
+        if self._last is not None:
+            self.recent_percent = _cpu_percent(self._last, seen)
+        self._last = seen
         logs, self._logs = self._logs, seen.log_bytes
         if seen.is_stopped:
             self._suspended_s += passed
         elif self._suspended_s:
             self._suspended_s = 0.0  # continued: it has its whole time again
-            if self.still is None or self.still.kind == SUSPENDED:
+            if self.stall is None or self.stall.kind is StallKind.SUSPENDED:
                 return self._move(seen.at)
         else:
             self._still_s += passed
         has_new_logs = logs is not None and logs != seen.log_bytes
-        if self.rule == QUIET and (has_new_logs or self._computes(seen)):
+        if self.rule is StallKind.QUIET and (has_new_logs or self._computes(seen)):
             return self._move(seen.at)
-        if self.still is not None or self._still_s + self._suspended_s < self._timeout_s:
+        if self.stall is not None or self._still_s + self._suspended_s < self._timeout_s:
             return None
-        kind = SUSPENDED if seen.is_stopped else self.rule
+        kind = StallKind.SUSPENDED if seen.is_stopped else self.rule
         still_s = self._still_s + self._suspended_s
-        self.still = Still(kind, still_s, self._step, self._cpu_percent(seen))
-        return self.still
+        self.stall = Stall(kind, still_s, self._step, _cpu_percent(self._first, seen))
+        return self.stall
 
     def note_own_output(self, added: int) -> None:
         """Take how much we, or by our signal the program, wrote into the logs: that is no move."""
@@ -149,16 +155,15 @@ class StallJudge:
             return True
         return used >= max(LEAST_CPU_S, IDLE_SHARE * (seen.at - self._first.at))
 
-    def _cpu_percent(self, seen: Observation) -> float:
-        assert self._first is not None
-        passed = seen.at - self._first.at
-        used = max(0.0, seen.cpu_s - self._first.cpu_s)
-        return round(100.0 * used / passed, 1) if passed > 0.0 else 0.0
-
     def _move(self, now: float) -> Verdict:
         after = self._still_s + self._suspended_s
         self.moved_at = self._last_at = max(now, self._last_at)
         self._still_s = self._suspended_s = 0.0
         self._first = None
-        before, self.still = self.still, None
-        return Moves(after) if before is not None else None
+        before, self.stall = self.stall, None
+        return StallOver(after) if before is not None else None
+
+
+def _cpu_percent(first: Observation, last: Observation) -> float:
+    passed, used = last.at - first.at, max(0.0, last.cpu_s - first.cpu_s)
+    return round(100.0 * used / passed, 1) if passed > 0.0 else 0.0

@@ -2,15 +2,16 @@
 
 The judgement is :class:`~tony_executor.monitoring.stall.StallJudge`'s. While steps come, a look
 costs the reading of two file sizes; only when none has come since the last look are the processes
-read. The stacks are asked for once in each stall, and within :data:`LOOKING_S`.
+read. The stacks are asked for once in each stall, and when the master wants them for the stall of
+another task; each time within :data:`LOOKING_S`.
 """
 
 from __future__ import annotations
 
 import os
-from typing import AbstractSet, Callable, List, Mapping, NamedTuple, Optional, Set
+from typing import AbstractSet, Callable, List, Mapping, NamedTuple, Optional, Set, Union
 
-from tony_core.protocol.messages import Reported, Stalled
+from tony_core.protocol.messages import Reported, StacksDumped, Stalled, StallKind
 from tony_core.protocol.reactor import Reactor, Timer
 from tony_executor import processes
 from tony_executor.launch.environment import STACK_SIGNAL
@@ -18,17 +19,17 @@ from tony_executor.launch.spawn import CommandResult, CommandRun
 from tony_executor.monitoring import stacks
 from tony_executor.monitoring.diagnosis import size_of
 from tony_executor.monitoring.stall import (
-    STEPS,
-    SUSPENDED,
-    Moves,
     Observation,
     StallJudge,
+    StallOver,
     Verdict,
     look_interval,
 )
 
 LOOKING_S = 15.0  # for all stacks of a stall
 PY_SPY_S = 5.0  # for one process
+#: A program that computes changes its stack while py-spy reads it: one read in ten fails or is cut.
+PY_SPY_TRIES = 4
 SIGNAL_S = 0.75  # for faulthandler to have written
 LONGEST_SIGNAL_S = 4.0  # ...on a busy machine
 MOST_LOOKS = 20  # of one program: its log must not fill with stacks
@@ -49,7 +50,7 @@ class StallWatch:
     """The watch over one program, until :meth:`close`.
 
     ``report`` gets a Stalled when the program stands still, another one when its stacks are known,
-    and one without a kind when it moves again.
+    and one without a kind when it moves again; and a StacksDumped for each :meth:`dump_stacks`.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class StallWatch:
         spared: Callable[[], AbstractSet[int]],
         read_reports: Callable[[], object],
         gpu_percent: Callable[[], float],
-        report: Callable[[Stalled], None],
+        report: Callable[[Union[Stalled, StacksDumped]], None],
         log: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
@@ -73,6 +74,8 @@ class StallWatch:
         self._looked_at = reactor.now()
         self._looks = 0
         self._looking: Optional[StackLook] = None
+        self._stalled: Optional[Stalled] = None  # as it was reported
+        self._is_asked = False  # the master waits for the stacks
         self._timer = self._look_later()
 
     @property
@@ -91,7 +94,15 @@ class StallWatch:
     def close(self) -> None:
         """Stop: the program has ended, or is being ended."""
         self._timer.cancel()
-        self._stop_looking()
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    def dump_stacks(self, reason: str) -> None:
+        """Look at the stacks now, and report what they show, whatever the judgement."""
+        self._is_asked = True
+        if self._looking is None:
+            self._look_at_stacks(reason)
 
     def _look_later(self) -> Timer:
         pause = look_interval(self._program.timeout_s)
@@ -102,7 +113,7 @@ class StallWatch:
         self._read_reports()  # a step that is written is no stall
         now = self._reactor.now()
         before, self._looked_at = self._looked_at, now
-        if self._judge.rule == STEPS and self._judge.moved_at > before:
+        if self._judge.rule is StallKind.STEPS and self._judge.moved_at > before:
             return  # its time began anew with the step
         tree = processes.descendants(os.getpid(), self._spared())
         cpu_s = sum(each.cpu_s for each in tree)  # not what we reaped: nvidia-smi is among that
@@ -115,49 +126,63 @@ class StallWatch:
     def _take(self, verdict: Verdict) -> None:
         if verdict is None:
             return
-        session, restart = self._program.session, self._program.restart
-        if isinstance(verdict, Moves):
-            self._stop_looking()
+        program = self._program
+        if isinstance(verdict, StallOver):
+            self._stalled = None
+            if self._looking is not None and not self._is_asked:
+                self._looking.cancel()
+                self._looking = None
             self._write(f"moves again after {verdict.after_s:.0f} s")
-            self._report(Stalled(session, restart))
+            self._report(Stalled(program.session, program.restart))
             return
-        found = Stalled(
-            session, restart, verdict.kind, round(verdict.still_s, 1), verdict.step,
-            verdict.cpu_percent,
+        self._stalled = Stalled(
+            program.session, program.restart, verdict.kind.value, round(verdict.still_s, 1),
+            verdict.step, verdict.cpu_percent,
         )  # fmt: skip
-        self._report(found)
-        if verdict.kind == SUSPENDED:
+        self._report(self._stalled)
+        if verdict.kind is StallKind.SUSPENDED:
             self._write(f"suspended by a signal (SIGSTOP) for {verdict.still_s:.0f} s")
             return
+        by_steps = verdict.kind is StallKind.STEPS
+        what = "no step came" if by_steps else "it stands still"
+        at = f" (the last was {verdict.step})" if by_steps else ""
+        reason = f"{what} for {verdict.still_s:.0f} s{at}"
+        if self._looking is None:
+            self._look_at_stacks(reason)
+        else:
+            self._write(f"{reason}; its stacks are being written")
+
+    def _look_at_stacks(self, reason: str) -> None:
         self._looks += 1
         if self._looks > MOST_LOOKS:
-            self._report(found._replace(looked=True))
+            self._looked(None)
             return
-        what = "no step came" if verdict.kind == STEPS else "it stands still"
-        at = f" (the last was {verdict.step})" if verdict.kind == STEPS else ""
-        self._write(f"{what} for {verdict.still_s:.0f} s{at}: the stacks of its Python processes")
-
-        def looked(place: Optional[stacks.Place]) -> None:
-            self._looking = None
-            if self._judge.still is None:
-                return
-            still_s = round(self._judge.still_for(self._reactor.now()), 1)
-            known = found._replace(looked=True, still_s=still_s)
-            if place is not None:
-                known = known._replace(frame=place.frame, in_collective=place.in_collective)
-            self._report(known)
-
+        self._write(f"{reason}: the stacks of its Python processes")
         tree = processes.descendants(os.getpid(), self._spared())
-        pids = [each.pid for each in tree if each.state not in "Tt" and stacks.is_python(each.pid)]
         self._looking = StackLook(
-            self._reactor, pids, self._program.environment, self._program.stderr, self._write,
-            self._judge.note_own_output, looked,
+            self._reactor,
+            [each for each in tree if each.state not in "Tt" and stacks.is_python(each.pid)],
+            self._program.environment, self._program.stderr, self._write,
+            self._judge.note_own_output, self._looked,
         )  # fmt: skip
 
-    def _stop_looking(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+    def _looked(self, summary: Optional[stacks.StackSummary]) -> None:
+        self._looking = None
+        frame = summary.frame if summary is not None else ""
+        in_collective = summary.in_collective if summary is not None else None
+        is_asked, self._is_asked = self._is_asked, False
+        stalled = self._stalled
+        if stalled is not None and stalled.kind != StallKind.SUSPENDED:
+            still_s = round(self._judge.still_for(self._reactor.now()), 1)
+            self._stalled = stalled._replace(
+                looked=True, still_s=still_s, frame=frame, in_collective=in_collective
+            )
+            self._report(self._stalled)
+        if is_asked:
+            program, percent = self._program, self._judge.recent_percent
+            self._report(
+                StacksDumped(program.session, program.restart, percent, frame, in_collective)
+            )
 
     def _log_bytes(self) -> int:
         return size_of(self._program.stdout) + size_of(self._program.stderr)
@@ -180,27 +205,27 @@ class StackLook:
     def __init__(
         self,
         reactor: Reactor,
-        pids: List[int],
+        found: List[processes.Process],
         environment: Mapping[str, str],
         stderr: str,
         write: Callable[[str], None],
         note_output: Callable[[int], None],
-        done: Callable[[Optional[stacks.Place]], None],
+        done: Callable[[Optional[stacks.StackSummary]], None],
     ) -> None:
         self._reactor = reactor
-        self._left = pids[: stacks.MOST_PROCESSES]
+        self._left = found[: stacks.MOST_PROCESSES]
         self._environment = dict(environment)
         self._stderr = stderr
         self._write = write
         self._note_output = note_output
-        self._done: Optional[Callable[[Optional[stacks.Place]], None]] = done
-        self._places: List[Optional[stacks.Place]] = []
+        self._done: Optional[Callable[[Optional[stacks.StackSummary]], None]] = done
+        self._found: List[Optional[stacks.StackSummary]] = []
         self._run: Optional[CommandRun] = None
         self._until = reactor.now() + LOOKING_S
-        if len(pids) > len(self._left):
-            write(f"{len(pids)} Python processes; the stacks of {len(self._left)} follow")
-        elif not pids:
-            write("none of its processes is Python")
+        if len(found) > len(self._left):
+            write(f"{len(found)} Python processes; the stacks of {len(self._left)} follow")
+        elif not found:
+            write("none of its processes is a Python that runs")
         self._timer = reactor.call_later(0, self._next)
 
     @property
@@ -224,45 +249,67 @@ class StackLook:
         if not self._left or self._reactor.now() >= self._until:
             done, self._done = self._done, None
             if done is not None:
-                done(stacks.choose_place(self._places))
+                done(stacks.choose_summary(self._found))
             return
-        pid = self._left.pop(0)
-        program = stacks.find_py_spy(pid, self._environment, os.environ)
+        process = self._left.pop(0)
+        program = stacks.find_py_spy(process.pid, self._environment, os.environ)
         if program is None:
-            self._signal(pid, "there is no py-spy in the job's environment or on the PATH")
+            self._signal(process, "there is no py-spy in the job's environment or on the PATH")
+        else:
+            self._run_py_spy(process, program, PY_SPY_TRIES, self._reactor.now() + PY_SPY_S)
+
+    def _run_py_spy(
+        self, process: processes.Process, program: str, tries: int, until: float
+    ) -> None:
+        if not self._is_there(process):
             return
 
         def answered(result: CommandResult) -> None:
-            place = stacks.find_place(result.output)
-            if result.error or place is None:
+            if not self._is_there(process):
+                return  # another one may have got its pid meanwhile
+            summary = None if result.error else stacks.summarize(result.output)
+            is_whole = summary is not None and summary.is_whole
+            if not is_whole and tries > 1 and self._reactor.now() < until:
+                self._run_py_spy(process, program, tries - 1, until)
+            elif summary is None:
                 # Its output begins with the program's command line, which may hold secrets.
-                self._signal(pid, result.error.split(": ", 1)[0] or "py-spy gave no stack")
-                return
-            self._places.append(place)
-            self._write(f"process {pid}, by py-spy\n{stacks.shown(result.output)}")
-            self._next()
+                self._signal(process, result.error.split(": ", 1)[0] or "py-spy gave no stack")
+            else:
+                self._found.append(summary)
+                text = stacks.redact(result.output)
+                self._write(f"process {process.pid}, by py-spy\n{text}")
+                self._next()
 
         self._run = CommandRun(
             self._reactor,
-            stacks.py_spy_command(program, pid),
+            stacks.py_spy_command(program, process.pid),
             self._environment,
-            PY_SPY_S,
+            max(0.1, until - self._reactor.now()),
             answered,
             os.devnull,
         )
 
-    def _signal(self, pid: int, refusal: str) -> None:
+    def _is_there(self, process: processes.Process) -> bool:
+        """Whether the process still runs; goes on to the next one otherwise."""
+        if processes.find_again(process) is not None:
+            return True
+        self._write(f"process {process.pid} has ended")
+        self._next()
+        return False
+
+    def _signal(self, process: processes.Process, refusal: str) -> None:
         """Have the process write its stacks itself, if it has a handler for that."""
         number = STACK_SIGNAL
-        process = processes.read_process(pid)
-        if process is None or process.dead or not processes.catches_signal(pid, number):
+        if not self._is_there(process):
+            return
+        if not processes.catches_signal(process.pid, number):
             self._write(
-                f"process {pid}: no stacks: {refusal}, and it has no handler for signal {number}"
-                " (import tony sets one; docs/hangs.md)"
+                f"process {process.pid}: no stacks: {refusal}, and it has no handler for signal"
+                f" {number} (import tony sets one; docs/hangs.md)"
             )
             self._next()
             return
-        self._write(f"process {pid}, by faulthandler")
+        self._write(f"process {process.pid}, by faulthandler")
         since = size_of(self._stderr)
         processes.send([process], number)
         until = self._reactor.now() + LONGEST_SIGNAL_S
@@ -279,5 +326,5 @@ class StackLook:
             self._timer = self._reactor.call_later(SIGNAL_S, self._read_written, since, until)
             return
         self._note_output(max(0, size_of(self._stderr) - since))
-        self._places.append(stacks.find_place(text))
+        self._found.append(stacks.summarize(text))
         self._next()

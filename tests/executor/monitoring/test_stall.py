@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from tony_core.protocol.messages import Reported
 from tony_executor.monitoring.stall import (
-    Moves,
     Observation,
+    Stall,
     StallJudge,
-    Still,
+    StallOver,
     Verdict,
     look_interval,
 )
@@ -61,7 +61,7 @@ class Program:
 
     @property
     def kinds(self) -> List[str]:
-        return [each.kind if isinstance(each, Still) else "moves" for each in self.verdicts]
+        return [each.kind if isinstance(each, Stall) else "moves" for each in self.verdicts]
 
 
 def stepping() -> Program:
@@ -74,7 +74,7 @@ def test_steps_that_stop_are_a_stall_whatever_processors_logs_and_gpus_do() -> N
     program = stepping().passes(2 * TIMEOUT_S, cpu=8.0, logs=100, gpu=100.0)
     assert program.kinds == ["steps"]
     found = program.verdicts[0]
-    assert isinstance(found, Still) and found.step == 1 and found.cpu_percent == 800.0
+    assert isinstance(found, Stall) and found.step == 1 and found.cpu_percent == 800.0
     assert TIMEOUT_S <= found.still_s <= TIMEOUT_S + PAUSE_S
 
 
@@ -207,4 +207,4 @@ def test_verdicts_alternate_and_no_stall_comes_before_its_time(
     for first, second in itertools.pairwise(program.kinds):
         assert (first == "moves") != (second == "moves")
     assert program.kinds[:1] != ["moves"]
-    assert all(isinstance(each, (Still, Moves)) for each in program.verdicts)
+    assert all(isinstance(each, (Stall, StallOver)) for each in program.verdicts)

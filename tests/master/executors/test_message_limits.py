@@ -32,6 +32,7 @@ from tony_core.protocol.messages import (
     Register,
     Reported,
     Serving,
+    StacksDumped,
     Stalled,
 )
 from tony_core.protocol.messages import Running as Runs
@@ -232,3 +233,11 @@ def test_a_flood_of_stalls_ends_and_what_moves_is_still_taken() -> None:
     found = [limits.admit(Stalled(0, kind="steps")) for _ in range(2 * STALLS)]
     assert sum(each is not None for each in found) == STALLS
     assert limits.admit(Stalled(0)) == Stalled(0)
+
+
+def test_what_stacks_show_is_cut_and_counted_with_the_stalls() -> None:
+    limits = MessageLimits()
+    taken = limits.admit(StacksDumped(0, 0, -1.0, "x" * 1000))
+    assert taken == StacksDumped(0, 0, 0.0, "x" * NAME)
+    found = [limits.admit(StacksDumped(0)) for _ in range(2 * STALLS)]
+    assert sum(each is not None for each in found) == STALLS - 1

@@ -75,6 +75,7 @@ class World(Rules):
         self.repeatable: List[Any] = []  # events that may be repeated
         #: (container, session, restart) -> the last warning of that program
         self.warned: Dict[Tuple[str, int, int], c.WarnProgram] = {}
+        self.asked_for_stacks: List[str] = []  # of which tasks, in this order
         self.slow = False  # reports of an end come after all others
         self.on_story_line: Callable[[str], None] = lambda line: None
 
@@ -307,6 +308,14 @@ class World(Rules):
                 self.report_end(executor, 143, cause=command.cause, message=command.message)
 
         self.later(f"end program {command.container_id}", ended)
+
+    def do_DumpStacks(self, command: c.DumpStacks) -> None:
+        """It has no answer unless a test gives one: a deadline covers that."""
+        executor = self.executors[command.container_id]
+        number = (command.session, command.restart)
+        assert (executor.session, executor.restart) == number, f"{command}: {executor}"
+        assert executor.phase in ("running", "ended"), f"{command}: {executor}"
+        self.asked_for_stacks.append(executor.task)
 
     def do_AcknowledgeEnd(self, command: c.AcknowledgeEnd) -> None:
         """The executor reports that end no more."""

@@ -23,7 +23,9 @@ from tony_core.protocol.messages import (
     Reported,
     Running,
     Serving,
+    StacksDumped,
     Stalled,
+    StallKind,
     Stopped,
     StreamClosed,
     StreamData,
@@ -44,7 +46,7 @@ RESULT = 64 * 1024
 GPUS = 1024
 PORTS = 64
 STALLS = 5000  # messages about them
-STALL_KINDS = ("", "steps", "quiet", "suspended")
+STALL_KINDS: Sequence[str] = ("", *StallKind)
 PHASES = ("idle", "ready", "running", "ended")
 _LARGEST = 2**32 - 1  # of a process id, or of what is counted
 
@@ -138,9 +140,15 @@ class MessageLimits:
             return None
         return self._check_stalled(m)
 
+    def _stacks_dumped(self, m: StacksDumped) -> Optional[StacksDumped]:
+        self._stalls += 1
+        if self._stalls > STALLS:
+            return None
+        return m._replace(cpu_percent=max(0.0, float(m.cpu_percent)), frame=_text(m.frame, NAME))
+
     def _check_stalled(self, m: Stalled) -> Stalled:
         if m.kind not in STALL_KINDS:
-            raise ProtocolError(_rejection("Stalled.kind", m.kind, "steps, quiet or suspended"))
+            raise ProtocolError(_rejection("Stalled.kind", m.kind, ", ".join(StallKind)))
         return m._replace(
             still_s=max(0.0, float(m.still_s)),
             cpu_percent=max(0.0, float(m.cpu_percent)),
@@ -188,6 +196,7 @@ _CHECKS: Mapping[Type[Any], Callable[[MessageLimits, Any], Optional[Message]]] =
     Serving: MessageLimits._serving,
     Noted: MessageLimits._noted,
     Stalled: MessageLimits._stalled,
+    StacksDumped: MessageLimits._stacks_dumped,
     StreamOpened: MessageLimits._stream_opened,
     StreamData: MessageLimits._stream_data,
     StreamClosed: MessageLimits._stream_closed,

@@ -42,6 +42,7 @@ from tony_core.protocol.messages import (
     Running,
     Serving,
     Shutdown,
+    StacksDumped,
     Stalled,
     Stopped,
     Tokens,
@@ -127,6 +128,7 @@ class ExecutorServer:
             Reported: self._report,
             Serving: lambda cid, m: self._to.serving(cid, m, self._hosts.get(cid, "")),
             Stalled: self._report,
+            StacksDumped: self._report,
             Noted: lambda cid, m: self._to.noted(cid, m),
             **dict.fromkeys(STREAM_TO_MASTER, lambda cid, m: self._to.stream(cid, m)),
         }

@@ -122,6 +122,15 @@ class EndProgram(NamedTuple):
     message: str
 
 
+class DumpStacks(NamedTuple):
+    """Have a task's executor write its program's stacks into its log; it reports what they show."""
+
+    container_id: str
+    session: int
+    restart: int
+    reason: str
+
+
 class AcknowledgeEnd(NamedTuple):
     """Acknowledge to an executor that the journal holds its program's end."""
 
@@ -175,4 +184,5 @@ Command = Union[
     StartTasks, StopTask, AcknowledgeEnd, EndSession, WriteJournal, AddStoryLine, Finish,
     WarnProgram,
     EndProgram,
+    DumpStacks,
 ]  # fmt: skip

@@ -89,7 +89,7 @@ class Deadline(str, Enum):
     BACKOFF = "backoff", "the next session's time"
     STOP = "stop", "container {name} on {node} to end ({why})", "", True
     END = "end", "every container to end", "", True
-    STALL = "stall", "the stacks of programs that stand still"
+    STALL = "stall", "the stacks of the programs that stand still, or may lag"
     STALL_REPEAT = "stall-repeat", "the programs to move once that of {task} has ended"
     STALLED_PROGRAM = "stalled-program", "the stalled program of {name} to end"
     AVOIDED = "avoided", "node {name} to be no longer avoided"

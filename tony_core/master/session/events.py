@@ -21,13 +21,14 @@ from tony_core.protocol.messages import (
     Register,
     Reported,
     Running,
+    StacksDumped,
     Stalled,
     Stopped,
 )
 from tony_core.schedulers.container_pool import Container, PoolEvent
 
 #: The messages of executors that are events of the machine.
-Report = Union[Register, Ready, Running, Ended, Stopped, Reported, Stalled]
+Report = Union[Register, Ready, Running, Ended, Stopped, Reported, Stalled, StacksDumped]
 
 
 class Begin(NamedTuple):

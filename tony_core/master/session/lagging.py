@@ -1,4 +1,4 @@
-"""Which of the tasks that stand still holds the others up: pure, from what is known of each.
+"""Which task of a gang holds the others up: pure, from what is known of each.
 
 In a collective every rank waits for the one that does not join, so all of them stand still. The
 one that lags is, by the first of these that separates any of those that stand still:
@@ -10,8 +10,16 @@ one that lags is, by the first of these that separates any of those that stand s
   for input, while NCCL spins), or spinning where the others are idle (an endless loop, while gloo
   waits).
 
-Else none is named: all stand at the same step. A task that moves is never named: in training
-without a collective it may be behind and well.
+Else none is named: all stand at the same step.
+
+*Silent* tasks report no step, as in the many programs of which only rank 0 does: they log or
+compute, and whether they get further is not known. Their stacks are compared with those of the ones
+that stand still. One of them lags where its own is in no collective and one that stands still waits
+in one: it has not joined for as long as a stall takes. Where it is only at an odd place in the code
+it *may* lag: the others may stand at the same place by chance, if they do not wait for it.
+
+A task whose steps go on is never named, however far behind it is: in training without a collective
+it is well.
 """
 
 from __future__ import annotations
@@ -29,9 +37,15 @@ class StandingTask(NamedTuple):
     name: str
     step: Optional[int] = None
     is_still: bool = True
+    has_stacks: bool = False  # known though it moves
     cpu_percent: float = 0.0
     frame: str = ""
     in_collective: Optional[bool] = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether its stacks are all that tells whether it waits."""
+        return self.has_stacks and not self.is_still and self.step is None
 
 
 class Lag(NamedTuple):
@@ -39,6 +53,7 @@ class Lag(NamedTuple):
 
     names: Tuple[str, ...]
     why: str
+    is_certain: bool = True  # enough to end its program
 
 
 def find_lagging(tasks: Sequence[StandingTask]) -> Lag:
@@ -55,32 +70,44 @@ def find_lagging(tasks: Sequence[StandingTask]) -> Lag:
             else f"{min(others_at)} to {max(others_at)}"
         )
         return Lag(names, f"its last step is {low}, the others' {others}")
-    outside = [task for task in still if task.in_collective is False]
-    inside = [task for task in still if task.in_collective]
-    if outside and len(outside) < len(inside) + 1 and inside:
+    compared = [task for task in tasks if task.is_still or task.is_silent]
+    outside = [task for task in compared if task.in_collective is False]
+    inside = [task for task in compared if task.in_collective]
+    if any(task.is_still for task in outside):
+        outside = [task for task in outside if task.is_still]
+    elif not any(task.is_still for task in inside):
+        outside = []
+    if outside and len(outside) <= len(inside):
         where = f" (it stands in {outside[0].frame})" if outside[0].frame else ""
         return Lag(_names(outside), f"it is not in the collective that the others wait in{where}")
-    odd = _odd_ones(still, lambda task: task.frame or None)
+    odd = _odd_ones(still, _frame) or _odd_ones([t for t in compared if t.frame], _frame)
     if odd:
-        others = next(task.frame for task in still if task not in odd)
-        return Lag(_names(odd), f"it stands in {odd[0].frame}, the others in {others}")
-    odd = _odd_ones(still, _activity)
-    if odd:
+        others = next(t.frame for t in compared if t.frame and t.frame != odd[0].frame)
+        why = f"it stands in {odd[0].frame}, the others in {others}"
+        return Lag(_names(odd), why, odd[0].is_still)
+    odd = _odd_ones(still, _activity) or _odd_ones(compared, _activity)
+    if odd and odd[0].is_still:
         is_idle = _activity(odd[0]) == "idle"
         used = f"{odd[0].cpu_percent:.0f} % of a core"
         why = "it is idle" if is_idle else "it computes"
         return Lag(_names(odd), f"{why} ({used}), the others {'spin' if is_idle else 'wait'}")
-    moving = [task for task in tasks if not task.is_still]
-    if moving:
-        unknown = sum(task.step is None for task in moving)
-        why = f"{unknown} of the others report no step, and log or compute" if unknown else ""
-        return Lag((), why or "the others go on")
+    unknown = sum(not each.is_still and each.step is None for each in tasks if each not in compared)
+    if unknown:
+        return Lag((), f"{unknown} of the others report no step, and log or compute")
+    if len(compared) < len(tasks):
+        return Lag((), "the others go on")
+    if len(still) < len(compared):
+        return Lag((), "the others report no step, and their stacks do not show which one lags")
     step = f" at step {steps[0]}" if steps else ""
     return Lag((), f"all stand{step}, and none differs from the others" if len(tasks) > 1 else "")
 
 
 def _names(tasks: Sequence[StandingTask]) -> Tuple[str, ...]:
     return tuple(task.name for task in tasks)
+
+
+def _frame(task: StandingTask) -> Optional[str]:
+    return task.frame or None
 
 
 def _activity(task: StandingTask) -> Optional[str]:
@@ -92,11 +119,17 @@ def _activity(task: StandingTask) -> Optional[str]:
 def _odd_ones(
     tasks: Sequence[StandingTask], key: Callable[[StandingTask], Optional[Hashable]]
 ) -> List[StandingTask]:
-    """The few that differ from all others, which are alike; none where that is not so clear."""
+    """The few that differ from all others, which are alike; none where that is not so clear.
+
+    Of those that differ the ones that stand still; and none that waits in a collective which others
+    are not in.
+    """
     keys = [key(task) for task in tasks]
     if len(tasks) < 3 or None in keys:
         return []
     (common, count), *rest = Counter(keys).most_common()
     if len(rest) != 1 or 2 * count <= len(tasks):
         return []
-    return [task for task, each in zip(tasks, keys) if each != common]
+    odd = [task for task, each in zip(tasks, keys) if each != common]
+    waits = any(t.in_collective for t in odd) and any(t.in_collective is False for t in tasks)
+    return [] if waits else [task for task in odd if task.is_still] or odd

@@ -161,6 +161,7 @@ REPORTS: Mapping[Type[Any], Callable[[State, str, Any], None]] = {
     messages.Stopped: task_ends.note_stopped,
     messages.Reported: task_ends.note_reported,
     messages.Stalled: stalls.note_stalled,
+    messages.StacksDumped: stalls.note_stacks,
 }
 
 # ------------------------------------------------------------------ rules
@@ -240,7 +241,7 @@ DEADLINES: Mapping[str, Callable[[State, PendingDeadline], None]] = {
     D.CLEANUP: shutdown.stop_overdue_program,
     D.BACKOFF: session_restart.begin_next_session,
     D.STALL: stalls.begin_episode,
-    D.STALL_REPEAT: stalls.begin_episode,
+    D.STALL_REPEAT: stalls.repeat_action,
     D.STALLED_PROGRAM: stalls.give_up_stalled,
     D.STOP: shutdown.give_up_container,
     D.END: shutdown.leave_containers,

@@ -34,7 +34,7 @@ from typing import (
 from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Role, Tracking
 from tony_core.master.session.budgets import FailureSignature
-from tony_core.protocol.messages import Stalled
+from tony_core.protocol.messages import StacksDumped, Stalled
 from tony_core.schedulers.container_pool import Container, ContainerRequest
 
 
@@ -192,9 +192,9 @@ class TaskRecord:
 
     __slots__ = (
         "cause", "container", "container_cause", "ended", "exit_code", "gpus", "host", "index",
-        "last_signature", "message", "name", "new_ports", "pid", "ports", "progress", "ready",
-        "reported", "restarts", "role", "runs", "saved", "session", "shown", "signal", "started",
-        "state", "stderr_tail", "step", "story", "usage",
+        "last_signature", "long_message", "message", "name", "new_ports", "pid", "ports",
+        "progress", "ready", "reported", "restarts", "role", "runs", "saved", "session", "signal",
+        "started", "state", "stderr_tail", "step", "story", "usage",
     )  # fmt: skip
 
     def __init__(self, role: Role, index: int) -> None:
@@ -215,7 +215,7 @@ class TaskRecord:
         self.last_signature: Optional[FailureSignature] = None  # of a failure soon after its start
         self.runs: List[ContainerRun] = []
         self.story: List[str] = []
-        self.shown = ""  # the last long message of it that the job's story holds
+        self.long_message = ""  # the last one that the job's story holds
 
     def forget_address(self) -> None:
         """Drop host and ports: its next program runs elsewhere."""
@@ -242,9 +242,9 @@ class TaskRecord:
         message = f": {self.message}"
         if len(message) <= LONG_MESSAGE or message not in text:
             return text
-        if self.shown == self.message:
+        if self.long_message == self.message:
             return text.replace(message, " (the message stands above)")
-        self.shown = self.message
+        self.long_message = self.message
         return text
 
     @property
@@ -334,7 +334,7 @@ class Takeover:
         self.deferred: Optional[DeferredEnds] = None  # ends to judge once the session goes on
 
 
-class StillProgram(NamedTuple):
+class StalledProgram(NamedTuple):
     """A running program that stands still, as its executor reports."""
 
     report: Stalled
@@ -352,9 +352,12 @@ class Stalls:
     """Programs that stand still (see :mod:`.stalls`)."""
 
     def __init__(self) -> None:
-        self.still: Dict[str, StillProgram] = {}  # by task
+        self.still: Dict[str, StalledProgram] = {}  # by task
         self.episodes: Dict[str, Episode] = {}  # by task, or the gang's under an empty name
-        self.inherited: Set[str] = set()  # of those: from the previous attempt, not acted upon
+        #: Of those: to be acted upon, since they last, or are from the previous attempt.
+        self.unhandled: Set[str] = set()
+        #: Of programs that report no step and move: None until their executors answer.
+        self.stacks: Dict[str, Optional[StacksDumped]] = {}
         self.why_ended: Dict[str, str] = {}  # task -> why its program is to be ended
         self.changes = 0  # how many episodes have begun or ended
         self.is_stale = False  # what stands still has changed since it was judged
@@ -362,6 +365,7 @@ class Stalls:
     def forget(self, task: str) -> None:
         """Drop a task whose program does not run any more."""
         self.still.pop(task, None)
+        self.stacks.pop(task, None)
         self.why_ended.pop(task, None)
         self.is_stale = self.is_stale or bool(self.still or self.episodes)
 

@@ -12,19 +12,24 @@ of the gang's running programs stand still: the others wait for rank 0 while it 
 is *suspended* by a signal is no stall, and while there is one in the gang nothing is done about
 those who wait for it.
 
-*An episode* begins with one line of the story and ends with one. The line comes when all that stand
-still have looked at their stacks, at most :data:`EVIDENCE_S` after the first.
+*Evidence.* The executors of those that stand still look at their stacks by themselves. Those of a
+gang's *silent* programs are asked to: they move by their own rule, but report no step, and may spin
+in a collective or be the one that does not join it (:mod:`.lagging`).
+
+*An episode* begins with one line of the story and ends with one. The line comes when all stacks are
+known, at most :data:`EVIDENCE_S` after the first program was seen to stand still.
 
 *Action.* ``warn`` writes the line. ``restart`` and ``fail`` end the program of the task that lags,
 by its executor and as failed for :attr:`ExitCause.STALLED`; what follows is what follows from
 any failure: a restart of the task or of the session, which the program's budget pays for, or with
 ``fail`` the end. Those that still stand when as long as a stall takes has passed are acted upon
-again: another task's restart did not help them. Programs that were warned of preemption are left
-alone: they may have saved, and wait for their end.
+again, by new evidence: another task's restart did not help them. Programs that were warned of
+preemption are left alone: they may have saved, and wait for their end.
 
 *Takeover.* That a line was written is in the journal; that programs stand still, in each
-executor's Register. A next master acts where it finds both, and writes no line again. (The journal
-comes first: of a master that dies between the two only the end of the episode has a line.)
+executor's Register. A next master acts where it finds both, and writes no line again; it asks
+silent programs itself. (The journal comes first: of a master that dies between the two only the end
+of the episode has a line.)
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from tony_core.durations import describe_duration
 from tony_core.exit_causes import ExitCause
 from tony_core.history.layout import StoryKind
 from tony_core.job.spec import Mode, StallAction
-from tony_core.master.session.commands import EndProgram, Level
+from tony_core.master.session.commands import DumpStacks, EndProgram, Level
 from tony_core.master.session.deadlines import (
     CLEANUP_ALLOWANCE_S,
     Deadline,
@@ -46,19 +51,18 @@ from tony_core.master.session.records import (
     TERMINAL,
     Episode,
     Phase,
-    StillProgram,
+    StalledProgram,
     TaskRecord,
     TaskState,
 )
 from tony_core.master.session.shutdown import stop_container
 from tony_core.master.session.state import State
 from tony_core.master.session.task_ends import give_up_task
-from tony_core.protocol.messages import Register, Stalled
+from tony_core.protocol.messages import Register, StacksDumped, Stalled, StallKind
 
 S = TaskState
 EVIDENCE_S = 20.0
 GANG = ""  # the one episode of a gang
-STEPS, SUSPENDED = "steps", "suspended"
 MOST_NAMED = 10
 
 # ------------------------------------------------------------------ reports of executors
@@ -78,10 +82,21 @@ def note_stalled(state: State, container_id: str, message: Stalled) -> None:
         return
     before = state.stalls.still.get(task.name)
     since = state.now - message.still_s if before is None else before.since
-    state.stalls.still[task.name] = StillProgram(message, since)
+    state.stalls.stacks.pop(task.name, None)
+    state.stalls.still[task.name] = StalledProgram(message, since)
     if message.step is not None and task.step is None:
         task.step = message.step
     state.stalls.is_stale = True
+
+
+def note_stacks(state: State, container_id: str, message: StacksDumped) -> None:
+    """Keep what the stacks of a silent program show, where they were asked for."""
+    task = state.task_of(container_id)
+    if task is None or (message.session, message.restart) != task.attempt:
+        return
+    if task.name in state.stalls.stacks:
+        state.stalls.stacks[task.name] = message
+        state.stalls.is_stale = True
 
 
 def note_registered(state: State, container_id: str, message: Register) -> None:
@@ -92,8 +107,10 @@ def note_registered(state: State, container_id: str, message: Register) -> None:
     fields = message.stalled or {"session": message.session, "restart": message.restart}
     note_stalled(state, container_id, Stalled(**fields))
     pending = state.deadlines.get(Deadline.STALLED_PROGRAM, task.name)
-    if message.stalled and pending is not None:
+    if pending is not None:
         _end_program(state, task, state.stalls.why_ended.get(task.name, ""))
+    if task.name in state.stalls.stacks:
+        _ask_for_stacks(state, task)
 
 
 # ------------------------------------------------------------------ episodes
@@ -107,13 +124,23 @@ def judge_stalls(state: State) -> None:
         pending = (Deadline.STALL, group) if group else (Deadline.STALL,)
         if not _is_stalled(state, group):
             state.deadlines.cancel(*pending)
+            state.stalls.stacks.clear()
             if group in stalls.episodes:
                 _end_episode(state, group)
-        elif group not in stalls.episodes or group in stalls.inherited:
+        elif group not in stalls.episodes or group in stalls.unhandled:
             if pending not in state.deadlines:
                 state.set_deadline(Deadline.STALL, EVIDENCE_S, group)
+                for task in _silent_in(state, group):
+                    _ask_for_stacks(state, task)
             if _is_evidence_complete(state, group):
                 state.set_deadline(Deadline.STALL, 0.0, group)
+
+
+def _ask_for_stacks(state: State, task: TaskRecord) -> None:
+    state.stalls.stacks[task.name] = None
+    names = _list(state.stalls.still)
+    reason = f"{names} {'has' if len(state.stalls.still) == 1 else 'have'} stalled"
+    state.emit(DumpStacks(task.container or "", *task.attempt, reason))
 
 
 def begin_episode(state: State, pending: PendingDeadline) -> None:
@@ -142,19 +169,28 @@ def begin_episode(state: State, pending: PendingDeadline) -> None:
             still_s=round(state.now - since, 1),
             step=min((t.step for t in still if t.step is not None), default=None),
         )
-    stalls.inherited.discard(group)
+    stalls.unhandled.discard(group)
+    stalls.stacks.clear()
     action = state.job.timeouts.stall_action
-    suspended = [task.name for task in still if _kind(state, task) == SUSPENDED]
-    if action is StallAction.WARN or suspended:
+    suspended = [task.name for task in still if _kind(state, task) == StallKind.SUSPENDED]
+    if action is StallAction.WARN:
         return
-    task = next((task for task in still if task.name in lag.names), still[0])
-    if not any(each.name in state.preemptions.sent for each in still):
+    task = state.tasks[lag.names[0]] if lag.names and lag.is_certain else still[0]
+    is_warned = any(each.name in state.preemptions.sent for each in (*still, task))
+    if not suspended and not is_warned:
         setting = f"tony.task.stall-action={action.value}"
         _end_program(state, task, f"{text} ({setting})")
     again_s = (state.job.stall_timeout(task.role) or 0.0) + EVIDENCE_S
     state.set_deadline(
         Deadline.STALL_REPEAT, state.job.timeouts.kill_grace_s + again_s, group, task=task.name
     )
+
+
+def repeat_action(state: State, pending: PendingDeadline) -> None:
+    """Act again upon an episode that lasts, once its evidence is there."""
+    if pending.name in state.stalls.episodes:
+        state.stalls.unhandled.add(pending.name)
+        state.stalls.is_stale = True
 
 
 def _end_program(state: State, task: TaskRecord, why: str) -> None:
@@ -181,7 +217,7 @@ def give_up_stalled(state: State, pending: PendingDeadline) -> None:
 
 def _end_episode(state: State, group: str) -> None:
     since = state.stalls.episodes.pop(group).since
-    state.stalls.inherited.discard(group)
+    state.stalls.unhandled.discard(group)
     state.deadlines.cancel(*((Deadline.STALL_REPEAT, group) if group else (Deadline.STALL_REPEAT,)))
     state.stalls.changes += 1
     running = [task for task in _watched(state, group) if task.state is S.RUNNING]
@@ -198,7 +234,7 @@ def restore_stalls(state: State, journal: Mapping[str, Any]) -> None:
     for group in journal.get("stalled", ()):
         if group == GANG or group in state.tasks:
             state.stalls.episodes[group] = Episode(None, "")
-            state.stalls.inherited.add(group)
+            state.stalls.unhandled.add(group)
     state.stalls.is_stale = True
 
 
@@ -228,6 +264,15 @@ def _still_in(state: State, group: str) -> List[TaskRecord]:
     return [state.tasks[name] for name in still]
 
 
+def _silent_in(state: State, group: str) -> List[TaskRecord]:
+    """The running tasks of a group that do not stand still, and report no step."""
+    return [
+        task
+        for task in _watched(state, group)
+        if task.state is S.RUNNING and task.step is None and task.name not in state.stalls.still
+    ]
+
+
 def _kind(state: State, task: TaskRecord) -> str:
     return state.stalls.still[task.name].report.kind
 
@@ -235,11 +280,11 @@ def _kind(state: State, task: TaskRecord) -> str:
 def _is_stalled(state: State, group: str) -> bool:
     """Whether those of a group that stand still make a stall."""
     still = _still_in(state, group)
-    if any(_kind(state, task) == STEPS for task in still):
+    if any(_kind(state, task) == StallKind.STEPS for task in still):
         return True
     if len(still) < _count_running(state, group) or _has_unstarted(state, group):
         return False
-    return bool(still) and not any(_kind(state, task) == SUSPENDED for task in still)
+    return bool(still) and not any(_kind(state, task) == StallKind.SUSPENDED for task in still)
 
 
 def _count_running(state: State, group: str) -> int:
@@ -259,10 +304,12 @@ def _has_unstarted(state: State, group: str) -> bool:
 
 
 def _is_evidence_complete(state: State, group: str) -> bool:
-    """Whether every running program stands still, and its stacks were looked at."""
-    still = _still_in(state, group)
-    return len(still) == _count_running(state, group) and all(
-        state.stalls.still[task.name].report.looked or _kind(state, task) == SUSPENDED
+    """Whether the stacks of every running program were looked at."""
+    still, stacks = _still_in(state, group), state.stalls.stacks
+    if len(still) + len(stacks) < _count_running(state, group) or None in stacks.values():
+        return False
+    return all(
+        state.stalls.still[task.name].report.looked or _kind(state, task) == StallKind.SUSPENDED
         for task in still
     )
 
@@ -271,16 +318,16 @@ def _find_lag(state: State, group: str) -> Lag:
     tasks = []
     for task in _watched(state, group):
         if task.state is S.RUNNING:
-            found = state.stalls.still.get(task.name)
-            report = found.report if found is not None else Stalled(task.session)
-            standing = StandingTask(task.name, task.step, found is not None)
-            tasks.append(
-                standing._replace(
+            found, stacks = state.stalls.still.get(task.name), state.stalls.stacks.get(task.name)
+            standing = StandingTask(task.name, task.step, found is not None, stacks is not None)
+            report = found.report if found is not None else stacks
+            if report is not None:
+                standing = standing._replace(
                     cpu_percent=report.cpu_percent,
                     frame=report.frame,
                     in_collective=report.in_collective,
                 )
-            )
+            tasks.append(standing)
     return find_lagging(tasks)
 
 
@@ -292,7 +339,7 @@ def describe(state: State, group: str, lag: Lag) -> str:
     still = _still_in(state, group)
     since = min(state.stalls.still[task.name].since for task in still)
     lasted = describe_duration(state.now - since)
-    by_steps = any(_kind(state, task) == STEPS for task in still)
+    by_steps = any(_kind(state, task) == StallKind.STEPS for task in still)
     what = f"no step for {lasted}" if by_steps else f"no output and no computing for {lasted}"
     if len(still) == 1:
         report = state.stalls.still[still[0].name].report
@@ -302,12 +349,14 @@ def describe(state: State, group: str, lag: Lag) -> str:
     else:
         text = f"{len(still)} tasks have stalled ({_list(t.name for t in still)}): {what}"
     if len(lag.names) == 1:
-        text += f"; {lag.names[0]} lags: {lag.why}" if len(still) > 1 or lag.why else ""
+        how = "lags" if lag.is_certain else "may lag"
+        text += f"; {lag.names[0]} {how}: {lag.why}" if len(still) > 1 or lag.why else ""
     elif lag.names:
-        text += f"; {_list(lag.names)} lag: {lag.why}"
+        how = "lag" if lag.is_certain else "may lag"
+        text += f"; {_list(lag.names)} {how}: {lag.why}"
     elif lag.why:
         text += f"; {lag.why}"
-    suspended = [task.name for task in still if _kind(state, task) == SUSPENDED]
+    suspended = [task.name for task in still if _kind(state, task) == StallKind.SUSPENDED]
     if suspended:
         text += f"; {_list(suspended)} is suspended by a signal (SIGSTOP)"
     return text

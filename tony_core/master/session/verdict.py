@@ -105,12 +105,12 @@ def describe_end(failure: Failure) -> str:
     after = f" after {failure.ran_s:.1f} s" if failure.ran_s is not None else ""
     if failure.container_cause is not None:
         how = _meaning(failure).words
-    elif failure.signal and failure.cause != ExitCause.STALLED:
-        how = f"signal {failure.signal} (exit code {failure.exit_code})"
-    elif failure.cause in _WITH_EXIT_CODE:
-        how = f"exit code {failure.exit_code}"
-    else:
+    elif failure.cause not in _WITH_EXIT_CODE:
         how = failure.cause
+    elif failure.signal:
+        how = f"signal {failure.signal} (exit code {failure.exit_code})"
+    else:
+        how = f"exit code {failure.exit_code}"
     return f"{how}{after}: {failure.message}" if failure.message else f"{how}{after}"
 
 
