@@ -14,7 +14,7 @@ import pytest
 from tests.cli.processes import Running, tony, until
 from tony_core.advice.advice import Advice
 from tony_core.advice.advise import advise
-from tony_core.advice.thresholds import Thin
+from tony_core.advice.thresholds import LeastEvidence
 from tony_core.history.figures import job_figures
 from tony_core.history.reader import JobHistory, list_jobs, read_config, read_job
 from tony_core.history.timeline import timeline
@@ -22,7 +22,7 @@ from tony_core.history.timeline import timeline
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 #: For jobs of some seconds.
-SHORT = Thin(
+SHORT = LeastEvidence(
     run_s=3, samples=3, steps=4, unfinished_s=30, wait_s=2, staging_s=30, lost_s=2, unsaved_s=60,
     retried_s=2, gap_s=2,
 )  # fmt: skip
@@ -84,7 +84,7 @@ def run(here: Path, what: str, seconds: float = 6.0, **keys: str) -> Tuple[JobHi
 
 
 def advice_on(job: Tuple[JobHistory, bytes]) -> List[Advice]:
-    return advise(*job, thin=SHORT)
+    return advise(*job, least=SHORT)
 
 
 def held_s(record: JobHistory) -> float:
@@ -171,7 +171,7 @@ def test_a_gpu_that_is_not_used(here: Path) -> None:
 
 def test_a_right_job(here: Path) -> None:
     record, data = run(here, "right", 6.0, tony_worker_instances="2")
-    assert advise(record, data, thin=SHORT) == []
+    assert advise(record, data, least=SHORT) == []
     assert advise(record, data) == []
 
 

@@ -18,8 +18,6 @@ from tony_core.history.figures import job_figures
 from tony_core.history.lost_work import tasks_to_measure
 from tony_core.history.metric_file import Latest
 from tony_core.history.metric_points import (
-    SAVED,
-    STEP,
     Points,
     chief_of,
     is_measured,
@@ -31,6 +29,7 @@ from tony_core.history.metric_points import (
 from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import LOST, PHASES, RUNNING
 from tony_core.history.timeline import Timeline, timeline
+from tony_core.measures import SAVED, STEP
 
 FEWEST, MOST = 2, 20
 BY_STEP, BY_SECONDS = "step", "seconds"

@@ -7,9 +7,10 @@ from typing import Dict, List, Optional, Sequence
 from tony_core.advice.advice import MODERATE, Advice
 from tony_core.advice.facts import HOUR_S, Facts, overlap_s
 from tony_core.advice.thresholds import LOST, MB_OF_GB, UNSAVED, grade_above
-from tony_core.history.metric_points import SAVED, points_of, tasks_with
+from tony_core.history.metric_points import points_of, tasks_with
 from tony_core.history.story_lines import LOST as IN_LOST
 from tony_core.history.story_lines import RUNNING, Span
+from tony_core.measures import SAVED
 
 _FOLDER = "tony.application.checkpoint-dir"
 _SAVE = "Save checkpoints (tony.checkpoints() in the program, its folder in " + _FOLDER + ")"
@@ -70,7 +71,7 @@ def _lost(facts: Facts) -> Optional[Advice]:
     spans = _without_stalls(facts)
     lost, ran = sum(span.end - span.begin for span in spans), _ran_s(facts)
     severity = grade_above(lost / ran, LOST) if ran > 0 else None
-    if severity is None or lost < facts.thin.lost_s:
+    if severity is None or lost < facts.least.lost_s:
         return None
     saved = _saved_at(facts)
     last = facts.line.sessions[-1].number if facts.line.sessions else -1
@@ -114,7 +115,7 @@ def _unknown(facts: Facts) -> Optional[Advice]:
         for span in facts.line.phases
         if span.kind == RUNNING and span.session in before_last
     )
-    if facts.line.lost_known or before < facts.thin.lost_s or facts.config.get(_FOLDER):
+    if facts.line.lost_known or before < facts.least.lost_s or facts.config.get(_FOLDER):
         return None
     return Advice(
         "lost-work",
@@ -132,10 +133,10 @@ def _unsaved(facts: Facts) -> Optional[Advice]:
     """A long job without a checkpoint."""
     running = [span for span in facts.line.phases if span.kind == RUNNING]
     longest = max((span.end - span.begin for span in running), default=0.0)
-    if longest < facts.thin.unsaved_s or facts.config.get(_FOLDER) or _saved_at(facts):
+    if longest < facts.least.unsaved_s or facts.config.get(_FOLDER) or _saved_at(facts):
         return None
     hours = longest / HOUR_S
-    severity = grade_above(longest / facts.thin.unsaved_s, UNSAVED)
+    severity = grade_above(longest / facts.least.unsaved_s, UNSAVED)
     if severity is None or not any(role.trains for role in facts.roles):
         return None
     at_risk = cost_of(facts, [max(running, key=lambda span: span.end - span.begin)])

@@ -8,7 +8,8 @@ from typing import Any, List, Mapping, Tuple
 from tony_core.advice.advice import Advice, Change
 from tony_core.advice.facts import Facts
 from tony_core.advice.thresholds import RETRIED, grade_above
-from tony_core.history.metric_points import SAVED, STEP, points_of, tasks_with
+from tony_core.history.metric_points import points_of, tasks_with
+from tony_core.measures import SAVED, STEP
 
 _KEY = "tony.am.retry-count"
 _ROOT_CAUSE = "root-cause"
@@ -30,7 +31,7 @@ def advise_retries(facts: Facts) -> List[Advice]:
             break
         same.insert(0, line)
     wasted = facts.line.end - same[0].at
-    if len(same) < 2 or wasted < facts.thin.retried_s or _has_progressed(facts, same[0].at):
+    if len(same) < 2 or wasted < facts.least.retried_s or _has_progressed(facts, same[0].at):
         return []
     severity = grade_above(wasted / max(facts.duration_s, 1.0), RETRIED)
     if severity is None:

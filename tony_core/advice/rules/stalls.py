@@ -16,7 +16,7 @@ def advise_stalls(facts: Facts) -> List[Advice]:
     """One piece of advice at most, on all stalls of the job together."""
     stood = sum(span.end - span.begin for span in facts.stalls)
     severity = grade_above(stood / facts.duration_s, STALLED) if facts.duration_s > 0 else None
-    if severity is None or stood < facts.thin.lost_s:
+    if severity is None or stood < facts.least.lost_s:
         return []
     changes: Tuple[Change, ...] = ()
     todo = "The stacks in the log of the task that lags show where it stood."
