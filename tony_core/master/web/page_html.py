@@ -104,9 +104,19 @@ def inside(
             _tasks(job, tasks),
             _charts(tasks, metrics, breaks),
             _story(events),
-            '<footer>The same as JSON: <a href="api/job">job</a>, <a href="api/tasks">tasks</a>,'
-            ' <a href="api/events">events</a>, <a href="api/metrics">metrics</a></footer>',
+            _foot(job),
         )
+    )
+
+
+def _foot(job: Mapping[str, Any]) -> str:
+    """Where the same is as data, and where advice is: to work it out here costs the job's time."""
+    portal = str(job["links"].get("portal") or "").rstrip("/")
+    where = f'<a href="{escape(portal)}/advice">in the portal</a>, or by ' if is_web(portal) else ""
+    return (
+        '<footer>The same as JSON: <a href="api/job">job</a>, <a href="api/tasks">tasks</a>,'
+        ' <a href="api/events">events</a>, <a href="api/metrics">metrics</a>. What the job could'
+        f" change: {where}<code>tony advise {escape(str(job['app_id']))}</code></footer>"
     )
 
 
