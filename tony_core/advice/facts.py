@@ -33,6 +33,13 @@ _MOST = 1e12
 _LONGEST_NAME = 64
 
 
+class Stall(NamedTuple):
+    """When programs of the job stood still, and when that was seen: its line in the story."""
+
+    span: Span
+    seen_at: float
+
+
 class TaskFacts:
     """One task, with what was measured while its program ran."""
 
@@ -161,7 +168,8 @@ class Facts:
         self.job = record.job
         self.line = timeline(record)
         self.story: Tuple[Line, ...] = tuple(lines_of(record))
-        self.stalls = _stalls(self.story, self.line.end)
+        self.stalls_seen = _stalls(self.story, self.line.end)
+        self.stalls: Tuple[Span, ...] = tuple(stall.span for stall in self.stalls_seen)
         self.figures: Mapping[str, float] = job_figures(record, self.line)
         self.config = _read_config(config)
         self.sums = self.line.sums()
@@ -253,19 +261,21 @@ def overlap_s(spans: Iterable[Span], others: Sequence[Span]) -> float:
     )
 
 
-def _stalls(story: Sequence[Line], end: float) -> Tuple[Span, ...]:
+def _stalls(story: Sequence[Line], end: float) -> Tuple[Stall, ...]:
     """When programs of the job stood still, by its story; one after the other."""
-    found: List[Span] = []
+    found: List[Stall] = []
     begin: Optional[float] = None
+    seen_at = 0.0
     for line in story:
         if line.kind == StoryKind.STALLED.value and begin is None:
             stood = number(line.fields.get("still_s")) or 0.0
-            begin = max(line.at - stood, found[-1].end if found else 0.0)
+            begin = max(line.at - stood, found[-1].span.end if found else 0.0)
+            seen_at = max(begin, line.at)
         elif line.kind in _END_STALLS and begin is not None:
-            found.append(Span(STALLED, begin, max(begin, line.at)))
+            found.append(Stall(Span(STALLED, begin, max(seen_at, line.at), line.session), seen_at))
             begin = None
     if begin is not None:
-        found.append(Span(STALLED, begin, max(begin, end)))
+        found.append(Stall(Span(STALLED, begin, max(seen_at, end)), seen_at))
     return tuple(found)
 
 

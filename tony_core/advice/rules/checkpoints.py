@@ -10,14 +10,14 @@ from tony_core.advice.thresholds import LOST, MB_OF_GB, UNSAVED, grade_above
 from tony_core.history.metric_points import points_of, tasks_with
 from tony_core.history.story_lines import LOST as IN_LOST
 from tony_core.history.story_lines import RUNNING, Span
-from tony_core.measures import SAVED
+from tony_core.measures import SAVED, STEP
 
 _FOLDER = "tony.application.checkpoint-dir"
 _SAVE = "Save checkpoints (tony.checkpoints() in the program, its folder in " + _FOLDER + ")"
 #: How many checkpoints the work that one failure loses should at most be.
 _MORE_OFTEN = 4.0
 _SHORTEST_S = 60.0
-_NEARLY_ALL = 0.95
+_NEARLY_ALL = 0.9
 
 
 def advise_checkpoints(facts: Facts) -> List[Advice]:
@@ -30,7 +30,7 @@ def _ran_s(facts: Facts) -> float:
     return facts.sums.get(RUNNING, 0.0) + facts.sums.get(IN_LOST, 0.0)
 
 
-def _saved_at(facts: Facts) -> List[float]:
+def saved_at(facts: Facts) -> List[float]:
     """When checkpoints were reported, in order."""
     tasks = tasks_with(facts.record, SAVED)
     return sorted({at for task in tasks for at, _ in points_of(facts.record, task, SAVED)})
@@ -73,14 +73,9 @@ def _lost(facts: Facts) -> Optional[Advice]:
     severity = grade_above(lost / ran, LOST) if ran > 0 else None
     if severity is None or lost < facts.least.lost_s:
         return None
-    saved = _saved_at(facts)
-    last = facts.line.sessions[-1].number if facts.line.sessions else -1
+    saved = saved_at(facts)
     # A program may save without a report of it: then a session went on from a later step.
-    has_kept = bool(saved) or lost < _NEARLY_ALL * sum(
-        span.end - span.begin
-        for span in facts.line.phases
-        if span.kind in (RUNNING, IN_LOST) and span.session != last
-    )
+    has_kept = bool(saved) or lost < _NEARLY_ALL * _stepped_s(facts)
     evidence: Dict[str, float] = {
         "lost (s)": round(lost, 1),
         "programs ran (s)": round(ran, 1),
@@ -104,6 +99,22 @@ def _lost(facts: Facts) -> Optional[Advice]:
         evidence,
         (),
         cost_of(facts, spans),
+    )
+
+
+def _stepped_s(facts: Facts) -> float:
+    """For how long programs ran in the sessions before the last, from their first step on."""
+    last = facts.line.sessions[-1].number if facts.line.sessions else -1
+    tasks = tasks_with(facts.record, STEP)[:1]
+    times = [at for task in tasks for at, _ in points_of(facts.record, task, STEP)]
+    first = {
+        session.number: min((at for at in times if at >= session.begin), default=session.begin)
+        for session in facts.line.sessions
+    }
+    return sum(
+        max(0.0, span.end - max(span.begin, first.get(span.session, span.begin)))
+        for span in facts.line.phases
+        if span.kind in (RUNNING, IN_LOST) and span.session != last
     )
 
 
@@ -133,7 +144,7 @@ def _unsaved(facts: Facts) -> Optional[Advice]:
     """A long job without a checkpoint."""
     running = [span for span in facts.line.phases if span.kind == RUNNING]
     longest = max((span.end - span.begin for span in running), default=0.0)
-    if longest < facts.least.unsaved_s or facts.config.get(_FOLDER) or _saved_at(facts):
+    if longest < facts.least.unsaved_s or facts.config.get(_FOLDER) or saved_at(facts):
         return None
     hours = longest / HOUR_S
     severity = grade_above(longest / facts.least.unsaved_s, UNSAVED)

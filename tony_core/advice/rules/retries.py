@@ -37,9 +37,11 @@ def advise_retries(facts: Facts) -> List[Advice]:
     if severity is None:
         return []
     changes: Tuple[Change, ...] = ()
+    saved = wasted
     todo = "Mend the program: another try ends like the last one"
     if facts.count(_KEY) > 1 and len(same) > 2:
         changes = (Change(_KEY, "1", facts.was(_KEY)),)
+        saved = facts.line.end - same[1].at  # one retry is left
         todo += f". Until then {_KEY}=1 ends the job sooner"
     text = _last_line(causes[-1].fields) or f"exit code {last[1]}"
     return [
@@ -53,7 +55,7 @@ def advise_retries(facts: Facts) -> List[Advice]:
             {"same failures": float(len(same)), "retries took (s)": round(wasted, 1),
              "role": last[0], "exit code": last[1]},
             changes,
-            {"duration_s": wasted},
+            {"duration_s": saved},
         )
     ]  # fmt: skip
 
