@@ -112,6 +112,19 @@ def test_neither_steps_nor_checkpoints() -> None:
     assert found(restarted(reports=False, runs=100.0)) == []
 
 
+def test_a_slow_start_is_no_checkpoint() -> None:
+    """What comes before the first step is not what a checkpoint kept."""
+    record = restarted()
+    series = record.metrics["task"]["worker:0"]
+    begin = series["step"][0][0]
+    first = [[at, step - 200] for at, step in series["step"] if 200 < at - begin < 1000]
+    second = [[at, step] for at, step in series["step"] if at - begin >= 1020]
+    series["step"] = first + second  # which is seen two steps later than the first one was
+    assert second[0][1] > first[0][1]
+    (advice,) = found(record)
+    assert advice.rule == "lost-work" and "none was reported" in advice.todo
+
+
 def test_little_is_lost() -> None:
     assert names(restarted(runs=250.0)) == []
 
