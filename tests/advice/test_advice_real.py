@@ -69,7 +69,7 @@ def test_an_executor_that_is_held_up(here: Path) -> None:
 
 def test_a_gpu_that_waits_for_its_input(here: Path) -> None:
     """In pulses, while the program's cores are full."""
-    smi = stand_in_smi(here, "5, 50000, 80000", "90, 50000, 80000")
+    smi = stand_in_smi(here, "5, 50000, 80000", "45, 50000, 80000")
     job = run(here, job_file(here, "starved", 58, **smi))
     (advice,) = advice_on(job)
     assert (advice.rule, advice.about) == ("gpu-input", "worker")

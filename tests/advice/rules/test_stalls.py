@@ -50,6 +50,10 @@ def test_the_hours_of_a_hang_are_no_idle_gpus_or_cores() -> None:
     ]
     (saved,) = found(record, rule="stalled")
     assert 150 < saved.saving["duration_s"] - spared_s < 1200
+    series["step"] = series["step"][60:]
+    (slow,) = found(record, rule="stalled")
+    later_s = saved.saving["duration_s"] - slow.saving["duration_s"]
+    assert later_s == pytest.approx(300, abs=10), "a restart has to get to the first step again"
 
 
 def test_a_stall_that_a_restart_would_not_have_shortened() -> None:

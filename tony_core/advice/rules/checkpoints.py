@@ -36,6 +36,17 @@ def saved_at(facts: Facts) -> List[float]:
     return sorted({at for task in tasks for at, _ in points_of(facts.record, task, SAVED)})
 
 
+def first_steps(facts: Facts) -> Dict[int, float]:
+    """When the programs of each session reported their first step, by the session's number."""
+    tasks = tasks_with(facts.record, STEP)[:1]
+    times = [at for task in tasks for at, _ in points_of(facts.record, task, STEP)]
+    first = {
+        session.number: min((at for at in times if session.begin <= at <= session.end), default=0.0)
+        for session in facts.line.sessions
+    }
+    return {number: at for number, at in first.items() if at}
+
+
 def cost_of(facts: Facts, spans: Sequence[Span]) -> Dict[str, float]:
     """What the tasks that ran in these times asked for."""
     found = {"duration_s": sum(span.end - span.begin for span in spans)}
@@ -105,12 +116,7 @@ def _lost(facts: Facts) -> Optional[Advice]:
 def _stepped_s(facts: Facts) -> float:
     """For how long programs ran in the sessions before the last, from their first step on."""
     last = facts.line.sessions[-1].number if facts.line.sessions else -1
-    tasks = tasks_with(facts.record, STEP)[:1]
-    times = [at for task in tasks for at, _ in points_of(facts.record, task, STEP)]
-    first = {
-        session.number: min((at for at in times if at >= session.begin), default=session.begin)
-        for session in facts.line.sessions
-    }
+    first = first_steps(facts)
     return sum(
         max(0.0, span.end - max(span.begin, first.get(span.session, span.begin)))
         for span in facts.line.phases

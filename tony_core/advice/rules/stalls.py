@@ -6,7 +6,7 @@ from typing import List, Sequence, Tuple
 
 from tony_core.advice.advice import Advice, Change
 from tony_core.advice.facts import Facts
-from tony_core.advice.rules.checkpoints import cost_of, saved_at
+from tony_core.advice.rules.checkpoints import cost_of, first_steps, saved_at
 from tony_core.advice.thresholds import STALLED, grade_above
 from tony_core.history.story_lines import LOST, RUNNING, STAGING, STARTING, Span
 
@@ -42,19 +42,22 @@ def advise_stalls(facts: Facts) -> List[Advice]:
 
 
 def _spared_by_restarts(facts: Facts) -> List[Span]:
-    """What is left of each stall after it was seen, programs have started again, and what was not
-    saved is done again."""
+    """What is left of each stall after it was seen, programs have got to their first step again,
+    and what was not saved is done again."""
     sessions = max(1, len(facts.line.sessions))
     start = (facts.sums.get(STAGING, 0.0) + facts.sums.get(STARTING, 0.0)) / sessions
-    saved = saved_at(facts)
+    saved, steps = saved_at(facts), first_steps(facts)
     running = [span for span in facts.line.phases if span.kind in (RUNNING, LOST)]
     found = []
     for stall in facts.stalls_seen:
         begin = stall.span.begin
-        began = max((span.begin for span in running if span.begin <= begin), default=begin)
+        before = [span for span in running if span.begin <= begin]
+        session = before[-1].session if before else -1
+        began = min((span.begin for span in before if span.session == session), default=begin)
+        stepped = max(began, steps.get(session, began))
         # A checkpoint is a move: one that came until it was seen is from before the stall.
-        kept_at = max([began, *(at for at in saved if at <= stall.seen_at)])
-        again = max(0.0, begin - kept_at)
+        kept_at = max([stepped, *(at for at in saved if at <= stall.seen_at)])
+        again = stepped - began + max(0.0, begin - kept_at)
         left = stall.span._replace(begin=stall.seen_at + start + again)
         if left.begin < left.end:
             found.append(left)
