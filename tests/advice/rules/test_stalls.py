@@ -45,9 +45,8 @@ def test_the_hours_of_a_hang_are_no_idle_gpus_or_cores() -> None:
     (advice,) = found(record, config(**{"tony_task_stall-action": "fail"}), "stalled")
     assert values(advice) == {}
     assert advice.saving["gpu_hours"] == pytest.approx(20.0, rel=0.01), "where its cause is mended"
-    record.metrics["task"]["worker:0"]["saved"] = [
-        [record.metrics["task"]["worker:0"]["step"][200][0], 1]
-    ]
+    series = record.metrics["task"]["worker:0"]
+    series["saved"] = [[series["step"][200][0], 1.0]]
     (saved,) = found(record, rule="stalled")
     assert 150 < saved.saving["duration_s"] - spared_s < 1200
     series["step"] = series["step"][60:]
