@@ -23,6 +23,7 @@ _BOTTOM = (
     "tony_core.files.webhdfs",
     "tony_core.job",
     "tony_core.loopback",
+    "tony_core.measures",
     "tony_core.plugins",
     "tony_core.version",
 )
@@ -41,13 +42,14 @@ _CLIENT = (
 ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core": (),
     "tony_core.version": (),
-    "tony_core.charts": ("tony_core.jsontext",),
+    "tony_core.charts": ("tony_core.jsontext", "tony_core.measures"),
     "tony_core.static": (),
     "tony_core.durations": ("tony_core.jsontext",),
     "tony_core.exit_causes": (),
     "tony_core.unexpected_errors": (),
     "tony_core.jsontext": (),
     "tony_core.loopback": (),
+    "tony_core.measures": (),
     "tony_core.plugins": (),
     "tony_core.job": ("tony_core.jsontext",),
     "tony_core.protocol": ("tony_core.protocol.job_secret",),
@@ -68,7 +70,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         *_BOTTOM,
     ),
     "tony_core.view": ("tony_core.schedulers", "tony_core.jsontext"),
-    "tony_core.prometheus": ("tony_core.view", "tony_core.schedulers"),
+    "tony_core.prometheus": ("tony_core.view", "tony_core.schedulers", "tony_core.measures"),
     "tony_core.frameworks": (
         "tony_core.job",
         "tony_core.plugins",
@@ -91,6 +93,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.unexpected_errors",
         "tony_core.jsontext",
         "tony_core.loopback",
+        "tony_core.measures",
         "tony_core.files",
         "tony_core.job",
         "tony_core.version",
@@ -125,6 +128,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.protocol.job_secret",
         "tony_core.exit_causes",
         "tony_core.loopback",
+        "tony_core.measures",
         "tony_core.version",
         "tony_core.files.webhdfs",  # writes token files
     ),

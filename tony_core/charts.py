@@ -11,6 +11,7 @@ from bisect import bisect_right
 from html import escape
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
+from tony_core import measures
 from tony_core.jsontext import is_number
 
 CHARTS = 12
@@ -23,8 +24,9 @@ OTHER = f"c{LINES}"  # the style of a line that the legend does not name
 
 Points = Sequence[Tuple[float, float]]
 MEASURED = (
-    *("rss_mb", "peak_rss_mb", "cpu_percent", "cpu_s", "processes", "threads", "peak_threads"),
-    *("progress", "step", "saved", "heartbeat_gap_s"),
+    *(measures.RSS_MB, measures.PEAK_RSS_MB, measures.CPU_PERCENT, measures.CPU_S),
+    *(measures.PROCESSES, measures.THREADS, measures.PEAK_THREADS),
+    *(measures.PROGRESS, measures.STEP, measures.SAVED, measures.HEARTBEAT_GAP_S),
 )
 
 

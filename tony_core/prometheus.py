@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from tony_core import measures
 from tony_core.schedulers.port import AppState
 from tony_core.view import MASTER, JobView, TaskView
 
@@ -35,20 +36,26 @@ class Measure(NamedTuple):
 
 #: By the names that executors give them (``executor/tony_executor/monitoring``).
 MEASURES: Mapping[str, Measure] = {
-    "rss_mb": Measure("tony_task_memory_rss_bytes", _MB, "Resident memory of its processes."),
-    "cpu_percent": Measure("tony_task_cpu_cores", 0.01, "Processor cores that it keeps busy."),
-    "threads": Measure("tony_task_threads", 1.0, "Threads of its processes."),
-    "processes": Measure("tony_task_processes", 1.0, "Its processes."),
-    "gpus": Measure("tony_task_gpus", 1.0, "GPUs that are measured."),
-    "gpu_percent": Measure(
+    measures.RSS_MB: Measure(
+        "tony_task_memory_rss_bytes", _MB, "Resident memory of its processes."
+    ),
+    measures.CPU_PERCENT: Measure(
+        "tony_task_cpu_cores", 0.01, "Processor cores that it keeps busy."
+    ),
+    measures.THREADS: Measure("tony_task_threads", 1.0, "Threads of its processes."),
+    measures.PROCESSES: Measure("tony_task_processes", 1.0, "Its processes."),
+    measures.GPUS: Measure("tony_task_gpus", 1.0, "GPUs that are measured."),
+    measures.GPU_PERCENT: Measure(
         "tony_task_gpu_utilization_ratio", 0.01, "Mean utilization of its GPUs, 0 to 1."
     ),
-    "gpu_memory_mb": Measure("tony_task_gpu_memory_bytes", _MB, "Memory in use on its GPUs."),
-    "gpu_memory_total_mb": Measure(
+    measures.GPU_MEMORY_MB: Measure(
+        "tony_task_gpu_memory_bytes", _MB, "Memory in use on its GPUs."
+    ),
+    measures.GPU_MEMORY_TOTAL_MB: Measure(
         "tony_task_gpu_memory_size_bytes", _MB, "Memory that its GPUs have."
     ),
     "steps_per_second": Measure("tony_task_steps_per_second", 1.0, "Steps of the last minute."),
-    "saved": Measure("tony_task_checkpoint_step", 1.0, "Step of its last checkpoint."),
+    measures.SAVED: Measure("tony_task_checkpoint_step", 1.0, "Step of its last checkpoint."),
 }
 
 
@@ -212,7 +219,7 @@ def _write_task(out: Exposition, labels: str, task: TaskView, now: float) -> Non
         measure = MEASURES.get(name)
         if measure is not None:
             out.one(measure.family, labels, value * measure.factor, measure.help)
-    peak = task.usage.get("peak_rss_mb")
+    peak = task.usage.get(measures.PEAK_RSS_MB)
     if peak is not None:
         out.one(
             "tony_task_memory_rss_peak_bytes", labels, peak * _MB,

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 from tests.history.stories import StoryBuilder
 from tony_core.advice.advice import Advice
 from tony_core.advice.advise import advise
-from tony_core.advice.thresholds import THIN, Thin
+from tony_core.advice.thresholds import LEAST_EVIDENCE, LeastEvidence
 from tony_core.history.reader import JobHistory
 
 Use = Union[float, Callable[[float], float]]  # or of the seconds since the session's start
@@ -90,14 +90,18 @@ def config(**keys: str) -> bytes:
     return f"<configuration>{entries}</configuration>".encode()
 
 
-def found(record: JobHistory, data: bytes = b"", rule: str = "", thin: Thin = THIN) -> List[Advice]:
+def found(
+    record: JobHistory, data: bytes = b"", rule: str = "", least: LeastEvidence = LEAST_EVIDENCE
+) -> List[Advice]:
     """The advice on it, of one rule or of all."""
-    return [each for each in advise(record, data, thin=thin) if rule in ("", each.rule)]
+    return [each for each in advise(record, data, least=least) if rule in ("", each.rule)]
 
 
-def names(record: JobHistory, data: bytes = b"", thin: Thin = THIN) -> List[str]:
+def names(
+    record: JobHistory, data: bytes = b"", least: LeastEvidence = LEAST_EVIDENCE
+) -> List[str]:
     """Which rules speak."""
-    return [each.rule for each in advise(record, data, thin=thin)]
+    return [each.rule for each in advise(record, data, least=least)]
 
 
 def values(advice: Advice) -> Dict[str, str]:

@@ -14,13 +14,13 @@ from tests.advice.jobs import RIGHT, JobBuilder, config, job, names
 from tests.fuzzing import fuzz, mutations
 from tony_core.advice.advice import SEVERITIES
 from tony_core.advice.advise import advise
-from tony_core.advice.thresholds import Thin
+from tony_core.advice.thresholds import LeastEvidence
 from tony_core.history.figures import NAMES
 from tony_core.history.reader import JobHistory
 from tony_core.job.units import parse_memory_mb
 
 #: Lets every rule speak, however little there is.
-LITTLE = Thin(
+LITTLE = LeastEvidence(
     run_s=1, samples=1, steps=2, unfinished_s=1, wait_s=1, staging_s=1, lost_s=1, unsaved_s=1,
     retried_s=1, gap_s=0,
 )  # fmt: skip
@@ -82,9 +82,9 @@ PLACES = [
 ]  # fmt: skip
 
 
-def check(record: JobHistory, data: bytes = CONFIG, thin: Thin = LITTLE) -> None:
+def check(record: JobHistory, data: bytes = CONFIG, least: LeastEvidence = LITTLE) -> None:
     """What advice is, whatever it was made of."""
-    found = advise(record, data, thin=thin)
+    found = advise(record, data, least=least)
     ranks = [SEVERITIES.index(each.severity) for each in found]
     assert ranks == sorted(ranks, reverse=True)
     keys = [change.key for each in found for change in each.changes]
@@ -111,7 +111,7 @@ def test_every_rule_speaks_of_the_sample() -> None:
 
 
 def test_a_record_that_was_cut_gives_no_advice() -> None:
-    assert advise(busy_job()._replace(is_cut=True), thin=LITTLE) == []
+    assert advise(busy_job()._replace(is_cut=True), least=LITTLE) == []
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_rules_agree_with_each_other_and_with_the_next_run(
     asked = {"memory_mb": memory, "vcores": vcores, "gpus": gpus}
     roles = {"worker": {**asked, "instances": 3}, "ps": {"vcores": 1, "instances": 1}}
     record = job(uses, seconds=400.0, roles=roles)
-    check(record, b"", Thin())
+    check(record, b"", LeastEvidence())
     # With what was advised, and the same use, those keys stay as they are.
     facts = {"memory": "memory_mb", "vcores": "vcores", "gpus": "gpus"}
     changed = set()

@@ -59,6 +59,7 @@ def test_what_differs_is_printed(tony: Tony, place: Path) -> None:
     assert ["tony.worker.memory", "2g", "4g"] in rows
     assert "tony.application.name" not in done.out, "it is the same"
     assert ["waiting", "5.0", "s", "1", "min", "05", "s"] in rows
+    assert ["steps", "per", "s", "10", "10"] in rows and ["speed-up", "1", "1"] in rows
     assert ["loss", "at", "step", "100", "4", "3"] in rows
     assert ["at", "the", "end", "3", "3"] in rows
     assert done.err == "tony: app_aa\n", "the whole id, where it was not given"
@@ -68,6 +69,7 @@ def test_the_same_as_json(tony: Tony, place: Path) -> None:
     data = compare(tony, place, "app_aa", "app_ab")
     assert data["config"] == [{"name": "tony.worker.memory", "values": ["2g", "4g"]}]
     assert {"name": "waiting", "values": [5.0, 65.0]} in data["phases"]
+    assert {"name": "steps_per_s", "values": [10.0, 10.0]} in data["speed"]
     (loss,) = data["metrics"]
     assert (loss["across"], loss["at"], loss["values"]) == ("step", 100, [4.0, 3.0])
     (loss,) = compare(tony, place, "app_aa", "app_ab", "--by", "time")["metrics"]

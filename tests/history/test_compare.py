@@ -41,6 +41,26 @@ def test_where_the_time_went_side_by_side() -> None:
     assert costs["sessions"] == (1, 1) and "restarts" not in costs
 
 
+def sized(workers: int, seconds_per_step: float, steps: int = 10) -> JobHistory:
+    """A job of so many workers that step at the same speed."""
+    story = StoryBuilder(workers).begin().move("launched").move("running")
+    for step in range(steps):
+        story.wait(seconds_per_step).measure("worker:0", "step", step)
+    return story.move("succeeded").finish()
+
+
+def test_the_speed_up_of_more_workers() -> None:
+    found = compare(
+        [Compared(sized(*each)) for each in ((2, 2.0), (4, 1.0), (8, 1.0), (2, 1.0, 1))]
+    )
+    assert {row.name: row.values for row in found.speed} == {
+        "steps_per_s": (0.5, 1.0, 1.0, None), "tasks": (2, 4, 8, 2),
+        "speed_up": (1.0, 2.0, 2.0, None), "speed_up_of_growth": (1.0, 1.0, 0.5, None),
+    }  # fmt: skip
+    assert both(sized(2, 1.0), sized(2, 1.0, 1)).speed == ()
+    assert [row.name for row in both(sized(2, 1.0), sized(2, 2.0)).speed][-1] == "speed_up"
+
+
 def test_only_what_differs_in_the_configurations() -> None:
     rows = differences([{"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "4"}, None])
     assert [(row.name, row.values) for row in rows] == [

@@ -10,22 +10,20 @@ from contextlib import suppress
 from math import floor
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tony_core.advice.thresholds import THIN, Thin
+from tony_core.advice.thresholds import LEAST_EVIDENCE, LeastEvidence
 from tony_core.history.configuration import parse_config
 from tony_core.history.figures import job_figures
 from tony_core.history.layout import StoryKind
-from tony_core.history.metric_points import STEP, Points, points_of
+from tony_core.history.metric_points import Points, points_of
 from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import RUNNING, Bar, Line, Span, lines_of
 from tony_core.history.timeline import timeline
 from tony_core.job.keys.table import ROLE_NAME, modern_name, table
 from tony_core.job.spec import WAITING_ROLES
 from tony_core.jsontext import is_number
+from tony_core.measures import STEP
 
 HOUR_S = 3600.0
-RSS, CPU, GPU = "rss_mb", "cpu_percent", "gpu_percent"
-GPU_MEMORY, GPU_MEMORY_TOTAL = "gpu_memory_mb", "gpu_memory_total_mb"
-HEARTBEAT_GAP = "heartbeat_gap_s"
 STALLED = "stalled"
 _END_STALLS = frozenset(
     kind.value for kind in (StoryKind.STALL_OVER, StoryKind.ROOT_CAUSE, StoryKind.SESSION_STARTED)
@@ -33,6 +31,13 @@ _END_STALLS = frozenset(
 SINGLE = "worker"  # what the one task of a job without instances is called
 _MOST = 1e12
 _LONGEST_NAME = 64
+
+
+class Stall(NamedTuple):
+    """When programs of the job stood still, and when that was seen: its line in the story."""
+
+    span: Span
+    seen_at: float
 
 
 class TaskFacts:
@@ -105,13 +110,13 @@ class TaskFacts:
         """A metric in one of its runs."""
         return tuple(p for p in self.points(metric) if span.begin <= p[0] <= span.end)
 
-    def steps_per_s(self, span: Span, thin: Thin) -> Optional[float]:
+    def steps_per_s(self, span: Span, least: LeastEvidence) -> Optional[float]:
         """How fast it was in one of its runs; None where there is too little to know it."""
         points = self.within(STEP, span)
-        if len(points) < max(2, thin.steps):
+        if len(points) < max(2, least.steps):
             return None
         passed, done = points[-1][0] - points[0][0], points[-1][1] - points[0][1]
-        return done / passed if passed >= max(1.0, thin.run_s / 2) and done > 0 else None
+        return done / passed if passed >= max(1.0, least.run_s / 2) and done > 0 else None
 
 
 class RoleFacts(NamedTuple):
@@ -141,13 +146,13 @@ class RoleFacts(NamedTuple):
         """The longest time that a program of it ran."""
         return max((task.running_s for task in self.tasks), default=0.0)
 
-    def measured(self, metric: str, thin: Thin) -> Tuple[TaskFacts, ...]:
+    def measured(self, metric: str, least: LeastEvidence) -> Tuple[TaskFacts, ...]:
         """The tasks of which there are enough values; none, if a task that ran long has too few.
 
         Of a role that is half measured the largest value is not known.
         """
-        ran = [task for task in self.tasks if task.running_s >= thin.run_s]
-        if any(len(task.values(metric)) < max(1, thin.samples) for task in ran):
+        ran = [task for task in self.tasks if task.running_s >= least.run_s]
+        if any(len(task.values(metric)) < max(1, least.samples) for task in ran):
             return ()
         return tuple(ran)
 
@@ -155,13 +160,16 @@ class RoleFacts(NamedTuple):
 class Facts:
     """One job."""
 
-    def __init__(self, record: JobHistory, config: bytes = b"", thin: Thin = THIN) -> None:
+    def __init__(
+        self, record: JobHistory, config: bytes = b"", least: LeastEvidence = LEAST_EVIDENCE
+    ) -> None:
         self.record = record = _whole(record)
-        self.thin = thin
+        self.least = least
         self.job = record.job
         self.line = timeline(record)
         self.story: Tuple[Line, ...] = tuple(lines_of(record))
-        self.stalls = _stalls(self.story, self.line.end)
+        self.stalls_seen = _stalls(self.story, self.line.end)
+        self.stalls: Tuple[Span, ...] = tuple(stall.span for stall in self.stalls_seen)
         self.figures: Mapping[str, float] = job_figures(record, self.line)
         self.config = _read_config(config)
         self.sums = self.line.sums()
@@ -181,7 +189,7 @@ class Facts:
     def has_seen_all(self, role: RoleFacts) -> bool:
         """Whether what a role used at most is known: more may follow in a job that goes on."""
         is_whole = self.line.is_over and self.job.get("state") == "SUCCEEDED"
-        least = self.thin.run_s if is_whole else max(self.thin.run_s, self.thin.unfinished_s)
+        least = self.least.run_s if is_whole else max(self.least.run_s, self.least.unfinished_s)
         return role.longest_s >= least
 
     def key_of(self, role: RoleFacts, name: str) -> str:
@@ -253,19 +261,21 @@ def overlap_s(spans: Iterable[Span], others: Sequence[Span]) -> float:
     )
 
 
-def _stalls(story: Sequence[Line], end: float) -> Tuple[Span, ...]:
+def _stalls(story: Sequence[Line], end: float) -> Tuple[Stall, ...]:
     """When programs of the job stood still, by its story; one after the other."""
-    found: List[Span] = []
+    found: List[Stall] = []
     begin: Optional[float] = None
+    seen_at = 0.0
     for line in story:
         if line.kind == StoryKind.STALLED.value and begin is None:
             stood = number(line.fields.get("still_s")) or 0.0
-            begin = max(line.at - stood, found[-1].end if found else 0.0)
+            begin = max(line.at - stood, found[-1].span.end if found else 0.0)
+            seen_at = max(begin, line.at)
         elif line.kind in _END_STALLS and begin is not None:
-            found.append(Span(STALLED, begin, max(begin, line.at)))
+            found.append(Stall(Span(STALLED, begin, max(seen_at, line.at), line.session), seen_at))
             begin = None
     if begin is not None:
-        found.append(Span(STALLED, begin, max(begin, end)))
+        found.append(Stall(Span(STALLED, begin, max(seen_at, end)), seen_at))
     return tuple(found)
 
 

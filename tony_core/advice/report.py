@@ -6,7 +6,7 @@ from typing import Any, Dict, NamedTuple, Tuple
 
 from tony_core.advice.advice import SEVERITIES, Advice
 from tony_core.advice.advise import advise
-from tony_core.advice.thresholds import THIN
+from tony_core.advice.thresholds import LEAST_EVIDENCE
 from tony_core.durations import describe_duration
 from tony_core.history.folder import read_time
 from tony_core.history.reader import JobHistory
@@ -46,7 +46,7 @@ def _notes(record: JobHistory, config: bytes) -> Tuple[str, ...]:
     begin, end = read_time(record.job.get("started")), read_time(record.job.get("finished"))
     if not _has_ended(record):
         notes.append("the job is still running: this is the advice so far")
-    elif 0 < begin < end < begin + THIN.run_s:
+    elif 0 < begin < end < begin + LEAST_EVIDENCE.run_s:
         took = describe_duration(end - begin)
         notes.append(f"the job ran for {took} only, which shows little of what it needs")
     if record.is_cut:

@@ -1,7 +1,7 @@
 """Where each rule begins to speak, and how loudly: every number of the rules, with its reason.
 
-:class:`Thin` says what is too little evidence; a caller may pass another one (tests with short jobs
-do). The rest are grades: of a value that should be large (:func:`grade_below`) or small
+:class:`LeastEvidence` says below which a rule is silent; a caller may pass another one (tests with
+short jobs do). The rest are grades: of a value that should be large (:func:`grade_below`) or small
 (:func:`grade_above`), the limits of low, moderate, severe and critical.
 """
 
@@ -14,8 +14,8 @@ from tony_core.advice.advice import SEVERITIES
 Grades = Tuple[float, float, float, float]
 
 
-class Thin(NamedTuple):
-    """Less than this is no evidence. Seconds, unless the name says otherwise."""
+class LeastEvidence(NamedTuple):
+    """With less than this a rule is silent. Seconds, unless the name says otherwise."""
 
     #: Programs that ran for a shorter time were still loading data and libraries.
     run_s: float = 300.0
@@ -39,7 +39,7 @@ class Thin(NamedTuple):
     gap_s: float = 5.0
 
 
-THIN = Thin()
+LEAST_EVIDENCE = LeastEvidence()
 
 MB_OF_GB = 1024.0
 
@@ -101,7 +101,7 @@ WAITING: Grades = (0.2, 0.4, 0.6, 0.8)  # of the job's time
 STAGING: Grades = (0.1, 0.25, 0.5, 0.75)
 STALLED: Grades = (0.05, 0.15, 0.3, 0.5)  # of the job's time: all of it is waste
 LOST: Grades = (0.1, 0.2, 0.35, 0.5)  # of the time that programs ran
-UNSAVED: Grades = (1.0, 4.0, 12.0, 24.0)  # of Thin.unsaved_s: hours, as it is
+UNSAVED: Grades = (1.0, 4.0, 12.0, 24.0)  # of LeastEvidence.unsaved_s: hours, as it is
 RETRIED: Grades = (0.0, 0.25, 0.5, 0.75)  # of the job's time
 HEARTBEAT_GAP: Grades = (0.5, 0.7, 0.85, 1.0)  # of the allowance
 

@@ -25,6 +25,10 @@ from tony_core.history.figures import name_figure
 
 TIME = "time"  # what a user types for BY_SECONDS
 _SHOWN = 60  # characters of a value
+_SPEED = {
+    "steps_per_s": "steps per s", "tasks": "tasks", "speed_up": "speed-up",
+    "speed_up_of_growth": "speed-up, of the growth",
+}  # fmt: skip
 _YARN_ID = re.compile(r"application_\d+_")
 
 
@@ -113,6 +117,7 @@ def show(found: Comparison) -> None:
     _section("TIME", marks, found.phases, _seconds)
     if not all(job["lost_known"] for job in found.jobs):
         note("what restarts lost is not known of all: no steps or checkpoints were reported")
+    _section("SPEED", marks, found.speed, _value, _SPEED.__getitem__)
     costs = [row for row in found.costs if row.name != "lost_s"]  # TIME has it
     _section("COST", marks, costs, _cost, name_figure)
     _section("RESULT", marks, found.results, _value)

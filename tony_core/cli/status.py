@@ -73,7 +73,7 @@ def show_advice(found: NamedJob, view: JobView) -> None:
     """Print in one line that there is advice on a job that has ended."""
     if not view.state.ended or view.source != HISTORY:
         return
-    from tony_core.client.workflow.advice import FEW_TASKS, advice_lines
+    from tony_core.client.advice import FEW_TASKS, advice_lines
 
     scheduler, app_id, history = found
     for text in advice_lines(scheduler, app_id, history=history, most=1, most_tasks=FEW_TASKS):

@@ -18,8 +18,6 @@ from tony_core.history.figures import job_figures
 from tony_core.history.lost_work import tasks_to_measure
 from tony_core.history.metric_file import Latest
 from tony_core.history.metric_points import (
-    SAVED,
-    STEP,
     Points,
     chief_of,
     is_measured,
@@ -31,6 +29,7 @@ from tony_core.history.metric_points import (
 from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import LOST, PHASES, RUNNING
 from tony_core.history.timeline import Timeline, timeline
+from tony_core.measures import SAVED, STEP
 
 FEWEST, MOST = 2, 20
 BY_STEP, BY_SECONDS = "step", "seconds"
@@ -97,12 +96,13 @@ class Comparison(NamedTuple):
     costs: Tuple[Row, ...]
     results: Tuple[Row, ...]
     metrics: Tuple[MetricRow, ...]
+    speed: Tuple[Row, ...] = ()  # where at least two jobs report steps
 
     def to_json(self) -> Dict[str, Any]:
         """What ``tony compare --json`` and ``/api/compare`` answer."""
         data = {
             name: [row._asdict() for row in getattr(self, name)]
-            for name in ("config", "phases", "costs", "results")
+            for name in ("config", "phases", "speed", "costs", "results")
         }
         metrics = [
             {**metric._asdict(), "curves": [curve._asdict() for curve in metric.curves]}
@@ -138,6 +138,7 @@ def compare(jobs: Sequence[Compared], across: str = "") -> Comparison:
         costs=_rows(COSTS, figures),
         results=_results(records),
         metrics=_metrics(records, lines, across),
+        speed=_speed(records, lines),
     )
 
 
@@ -180,6 +181,49 @@ def _rows(names: Any, found: Sequence[Mapping[str, float]]) -> Tuple[Row, ...]:
         for name in names
     )
     return tuple(row for row in rows if any(row.values))
+
+
+def _speed(records: Sequence[JobHistory], lines: Sequence[Timeline]) -> Tuple[Row, ...]:
+    """How fast jobs step, with how many tasks, and the speed-up against the first of them.
+
+    A speed-up of all the growth means that each step's work was shared among the tasks without
+    loss. Where each task has a fixed batch, steps keep their time, and a speed-up of 1 is right.
+    """
+    rates = [_steps_per_s(record, line) for record, line in zip(records, lines)]
+    known = [at for at, rate in enumerate(rates) if rate]
+    if len(known) < 2:
+        return ()
+    tasks = [
+        sum(task.get("tracking", "tracked") == "tracked" for task in record.tasks)
+        for record in records
+    ]
+    first = known[0]
+    ups = [rate / (rates[first] or rate) if rate else None for rate in rates]
+    rows = [
+        Row("steps_per_s", tuple(_rounded(rate) for rate in rates)),
+        Row("tasks", tuple(tasks)),
+        Row("speed_up", tuple(_rounded(up) for up in ups)),
+    ]
+    if tasks[first] and rows[1].differs:
+        shares = [
+            up * tasks[first] / count if up and count else None for up, count in zip(ups, tasks)
+        ]
+        rows.append(Row("speed_up_of_growth", tuple(_rounded(share) for share in shares)))
+    return tuple(rows)
+
+
+def _rounded(value: Optional[float]) -> Optional[float]:
+    return None if value is None else round(value, 6)
+
+
+def _steps_per_s(record: JobHistory, line: Timeline) -> Optional[float]:
+    """The speed of the last session; None where it reported fewer than two steps."""
+    begin = line.sessions[-1].begin if line.sessions else 0.0
+    for task in tasks_with(record, STEP)[:1]:
+        points = [point for point in points_of(record, task, STEP) if point[0] >= begin]
+        if len(points) > 1 and points[-1][0] > points[0][0] and points[-1][1] > points[0][1]:
+            return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
+    return None
 
 
 def _results(records: Sequence[JobHistory]) -> Tuple[Row, ...]:

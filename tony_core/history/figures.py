@@ -29,12 +29,12 @@ from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import QUEUED, RUNNING, WAITING, Bar, Span
 from tony_core.history.timeline import Timeline, timeline
 from tony_core.jsontext import is_number
+from tony_core.measures import CPU_PERCENT, CPU_S, GPU_PERCENT, PEAK_RSS_MB, RSS_MB
 
 HOUR_S = 3600.0
 MB_OF_GB = 1024.0
 MOST = 50  # numbers of a result, and reported ones
 LONGEST = 100  # characters of a name
-_GPU_PERCENT, _RSS_MB, _CPU_PERCENT = "gpu_percent", "rss_mb", "cpu_percent"
 NAMES = {
     "duration_s": "duration", "waiting_s": "waited", "lost_s": "lost by restarts",
     "gpu_hours": "GPU hours", "gpu_hours_used": "GPU hours used",
@@ -171,22 +171,22 @@ def _add_task(
         max(0.0, float(asked[name])) if is_number(asked.get(name), 1e12) else 0.0
         for name in ("gpus", "memory_mb", "vcores")
     )
-    busy = _mean(points_of(record, bar.task, _GPU_PERCENT), bar.spans) if gpus else None
+    busy = _mean(points_of(record, bar.task, GPU_PERCENT), bar.spans) if gpus else None
     sums["gpu_hours"].add(
         gpus * held_h,
         None if busy is None else gpus * running_h * min(max(busy, 0.0), 100.0) / 100,
     )
     usage = task.get("usage")
     usage = usage if isinstance(usage, dict) else {}
-    rss = _mean(points_of(record, bar.task, _RSS_MB), bar.spans)
-    if rss is None and is_number(usage.get("peak_rss_mb"), 1e12):
-        rss = float(usage["peak_rss_mb"])  # too short for a sample: its largest
+    rss = _mean(points_of(record, bar.task, RSS_MB), bar.spans)
+    if rss is None and is_number(usage.get(PEAK_RSS_MB), 1e12):
+        rss = float(usage[PEAK_RSS_MB])  # too short for a sample: its largest
     gb_h = None if rss is None else max(0.0, rss) / MB_OF_GB * running_h
     sums["memory_gb_hours"].add(memory_mb / MB_OF_GB * held_h, gb_h)
-    percent = _mean(points_of(record, bar.task, _CPU_PERCENT), bar.spans)
+    percent = _mean(points_of(record, bar.task, CPU_PERCENT), bar.spans)
     cores_h = None if percent is None else max(0.0, percent) / 100 * running_h
-    if cores_h is None and is_number(usage.get("cpu_s"), 1e12):
-        cores_h = max(0.0, float(usage["cpu_s"])) / HOUR_S
+    if cores_h is None and is_number(usage.get(CPU_S), 1e12):
+        cores_h = max(0.0, float(usage[CPU_S])) / HOUR_S
     sums["vcore_hours"].add(vcores * held_h, cores_h)
 
 

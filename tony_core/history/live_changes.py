@@ -11,6 +11,7 @@ import json
 from typing import Any, Dict, List, Mapping
 
 from tony_core.jsontext import is_number, read_object
+from tony_core.measures import PROGRESS, STEP
 
 
 def encode_changes(
@@ -68,7 +69,7 @@ def _measure(task: Dict[str, Any], values: Mapping[str, Any]) -> None:
         kind = "reported" if isinstance(reported, dict) and name in reported else "measures"
         known = task.get(kind)
         task[kind] = {**known, name: value} if isinstance(known, dict) else {name: value}
-        if name == "progress":
+        if name == PROGRESS:
             task["progress"] = value
-        elif name == "step":
+        elif name == STEP:
             task["step"] = int(value)

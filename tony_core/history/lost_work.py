@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from tony_core.history.metric_file import Latest
-from tony_core.history.metric_points import SAVED, STEP, Points, points_of, tasks_with
+from tony_core.history.metric_points import Points, points_of, tasks_with
 from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import LOST, RUNNING, Session, Span
+from tony_core.measures import SAVED, STEP
 
 
 def tasks_to_measure(tasks: Sequence[Mapping[str, Any]], latest: Latest) -> Tuple[str, ...]:

@@ -8,8 +8,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.history.reader import JobHistory
 from tony_core.jsontext import is_number
-
-STEP, SAVED = "step", "saved"  # the series of report(step=...) and of saved checkpoints
+from tony_core.measures import STEP
 
 _FAR = 1e300
 

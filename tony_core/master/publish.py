@@ -15,6 +15,7 @@ from tony_core.history.metric_series import SeriesStore
 from tony_core.history.store import HistoryWriter
 from tony_core.master.recorder import Recorder
 from tony_core.master.view import Clean, JobInfo, progress_of, view_job
+from tony_core.measures import STEP
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.container_pool import PoolInfo
 from tony_core.view import JobView
@@ -131,8 +132,8 @@ class Publisher:
     def _measures(self, task: str) -> Dict[str, float]:
         """The newest measures of a task, with the speed of its steps."""
         found = self.series.latest(task)
-        if "step" in found:
-            steps = self.series.series(task, "step")
+        if STEP in found:
+            steps = self.series.series(task, STEP)
             rate = steps.rate(self.wall(self._reactor.now()), RATE_S)
             if rate is not None:
                 found["steps_per_second"] = round(rate, 6)

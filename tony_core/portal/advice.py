@@ -13,12 +13,11 @@ from tony_core.advice.wording import (
     snippet,
     subject,
 )
+from tony_core.client.advice import MOST_TASKS
 from tony_core.portal.job_source import JobSource
 from tony_core.unexpected_errors import UnexpectedErrors
 from tony_core.view import JobView
 
-MOST_TASKS = 200
-"""The metrics of 1000 tasks take some 7 s and 500 MB, which one reader's command may take."""
 _ERRORS = UnexpectedErrors()  # of rules: their job's page is shown without advice
 
 

@@ -10,6 +10,7 @@ import os
 import re
 from typing import Dict, List, Mapping, Optional, Set
 
+from tony_core import measures
 from tony_core.protocol.reactor import Reactor
 from tony_executor.launch.spawn import CommandResult, CommandRun
 
@@ -59,13 +60,13 @@ def parse(text: str) -> Dict[str, float]:
     values: Dict[str, float] = {}
     busy, used, whole = (columns[name] for name in _FIELDS)
     if busy:
-        values["gpu_percent"] = round(sum(busy) / len(busy), 1)
+        values[measures.GPU_PERCENT] = round(sum(busy) / len(busy), 1)
     if used:
-        values["gpu_memory_mb"] = sum(used)
+        values[measures.GPU_MEMORY_MB] = sum(used)
     if whole:
-        values["gpu_memory_total_mb"] = sum(whole)
+        values[measures.GPU_MEMORY_TOTAL_MB] = sum(whole)
     if rows:
-        values["gpus"] = float(len(rows))
+        values[measures.GPUS] = float(len(rows))
     return values
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, AbstractSet, Callable, Dict, Mapping, NamedTuple, Optional, Set
 
+from tony_core.measures import GPU_PERCENT
 from tony_core.protocol.messages import Measured, Start
 from tony_core.protocol.reactor import Reactor
 from tony_executor.events import Event, Observed
@@ -56,7 +57,7 @@ class ProgramObserver:
         )
         self._stall_watch = StallWatch(
             around.reactor, program, around.strange, self._read_reports,
-            lambda: around.gpus.values.get("gpu_percent", 0.0),
+            lambda: around.gpus.values.get(GPU_PERCENT, 0.0),
             lambda message: around.emit(Observed(around.reactor.now(), message)),
             around.log,
         )  # fmt: skip

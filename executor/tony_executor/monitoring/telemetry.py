@@ -15,6 +15,7 @@ import math
 import os
 from typing import AbstractSet, Any, Dict, Optional
 
+from tony_core import measures
 from tony_core.protocol.messages import Reported
 from tony_executor import processes
 
@@ -149,10 +150,10 @@ class ResourceUsage:
         self._peak_threads = max(self._peak_threads, threads)
         self._last_cpu_s, self._last_at = cpu_s, now
         return {
-            "rss_mb": round(rss_mb, 1),
-            "cpu_percent": round(percent, 1),
-            "threads": float(threads),
-            "processes": float(len(tree)),
+            measures.RSS_MB: round(rss_mb, 1),
+            measures.CPU_PERCENT: round(percent, 1),
+            measures.THREADS: float(threads),
+            measures.PROCESSES: float(len(tree)),
         }
 
     def total(
@@ -166,12 +167,12 @@ class ResourceUsage:
         left = sum(process.cpu_s for process in processes.descendants(os.getpid(), without))
         cpu_s = self._cpu_s(left)
         used = {
-            "peak_rss_mb": round(max(self._peak_rss_mb, largest_rss_mb), 1),
-            "cpu_s": round(cpu_s, 3),
-            "wall_s": round(now - self._started_at, 3),
+            measures.PEAK_RSS_MB: round(max(self._peak_rss_mb, largest_rss_mb), 1),
+            measures.CPU_S: round(cpu_s, 3),
+            measures.WALL_S: round(now - self._started_at, 3),
         }
         if self._peak_threads:  # the kernel does not keep it, and a short program has no sample
-            used["peak_threads"] = float(self._peak_threads)
+            used[measures.PEAK_THREADS] = float(self._peak_threads)
         return used
 
     def _cpu_s(self, living: float) -> float:

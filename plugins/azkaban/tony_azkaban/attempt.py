@@ -15,6 +15,7 @@ from tony_azkaban.job_properties import translate_problem
 from tony_azkaban.log import Log, lines_wanted
 from tony_azkaban.site import Site
 from tony_core.cli.interrupts import Interrupts
+from tony_core.client.advice import advice_lines
 from tony_core.client.cluster_login import open_for_job
 from tony_core.client.exit_codes import ExitCode, exit_code_of_state
 from tony_core.client.lookup import history_root
@@ -22,7 +23,6 @@ from tony_core.client.portal_pages import with_portal
 from tony_core.client.submission import prepare, send
 from tony_core.client.tails import Tails, read_tails
 from tony_core.client.watch import Watch
-from tony_core.client.workflow.advice import advice_lines
 from tony_core.job.mask import job_secrets
 from tony_core.job.spec import Job
 from tony_core.schedulers.port import Scheduler, SchedulerError

@@ -37,10 +37,27 @@ def test_the_hours_of_a_hang_are_no_idle_gpus_or_cores() -> None:
     (advice,) = found(record, rule="stalled")
     assert advice.severity == "critical"
     assert advice.evidence["stood still (s)"] == pytest.approx(10 * HOUR, abs=10)
-    assert advice.saving["gpu_hours"] == pytest.approx(20.0, rel=0.01)
+    # A restart comes after the minute in which it is seen, and does the 20 minutes before again.
+    spared_s = 10 * HOUR - 60 - 1200 - 5
+    assert advice.saving["duration_s"] == pytest.approx(spared_s, abs=10)
+    assert advice.saving["gpu_hours"] == pytest.approx(2 * spared_s / HOUR, rel=0.01)
     assert values(advice) == {"tony.task.stall-action": "restart"}
     (advice,) = found(record, config(**{"tony_task_stall-action": "fail"}), "stalled")
     assert values(advice) == {}
+    assert advice.saving["gpu_hours"] == pytest.approx(20.0, rel=0.01), "where its cause is mended"
+    series = record.metrics["task"]["worker:0"]
+    series["saved"] = [[series["step"][200][0], 1.0]]
+    (saved,) = found(record, rule="stalled")
+    assert 150 < saved.saving["duration_s"] - spared_s < 1200
+    series["step"] = series["step"][60:]
+    (slow,) = found(record, rule="stalled")
+    later_s = saved.saving["duration_s"] - slow.saving["duration_s"]
+    assert later_s == pytest.approx(300, abs=10), "a restart has to get to the first step again"
+
+
+def test_a_stall_that_a_restart_would_not_have_shortened() -> None:
+    (advice,) = found(deadlocked(1000.0), rule="stalled")
+    assert advice.saving == {}, "the 20 minutes before it would be done again"
 
 
 def test_a_short_stall_is_silent() -> None:

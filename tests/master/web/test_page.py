@@ -498,6 +498,19 @@ def test_of_an_elastic_role_the_page_shows_how_many_are_there() -> None:
     )
 
 
+def test_the_page_leads_to_the_advice() -> None:
+    text = page(A_JOB, tasks_named("worker:0"), {"task": {}}, [], "n", 0)
+    assert f"<code>tony advise {A_JOB['app_id']}</code></footer>" in text
+    assert "/advice" not in text
+    url = "https://portal.example/x/jobs/app_1"
+    with_portal = {**A_JOB, "links": {"portal": url}}
+    text = page(with_portal, tasks_named("worker:0"), {"task": {}}, [], "n", 0)
+    assert f"{url}/advice" in Wellformed(text).links
+    odd = {**A_JOB, "links": {"portal": "javascript:alert(1)"}, "app_id": NASTY}
+    text = page(odd, tasks_named("worker:0"), {"task": {}}, [], "n", 0)
+    assert "javascript" not in text and NASTY not in text
+
+
 class TestPrometheus:
     def test_figures_of_the_job(self, shell: Shell) -> None:
         (executor,) = shell.gang(1)

@@ -46,6 +46,7 @@ def test_two_jobs_side_by_side() -> None:
         assert "tony.worker.memory" in answer.text
         assert 'data-across="step"' in answer.text and "at step 100" in answer.text
         assert "1 min 05 s" in answer.text and page.tags.count("svg") == 3
+        assert "steps per s" in answer.text and "speed-up" in answer.text
         by_time = client.get(f"/compare?{TWO}&by=time").text
         assert 'data-across="seconds"' in by_time and "after 20.0 s" in by_time
 

@@ -7,16 +7,17 @@ from typing import Dict, List, Optional, Sequence
 from tony_core.advice.advice import MODERATE, Advice
 from tony_core.advice.facts import HOUR_S, Facts, overlap_s
 from tony_core.advice.thresholds import LOST, MB_OF_GB, UNSAVED, grade_above
-from tony_core.history.metric_points import SAVED, points_of, tasks_with
+from tony_core.history.metric_points import points_of, tasks_with
 from tony_core.history.story_lines import LOST as IN_LOST
 from tony_core.history.story_lines import RUNNING, Span
+from tony_core.measures import SAVED, STEP
 
 _FOLDER = "tony.application.checkpoint-dir"
 _SAVE = "Save checkpoints (tony.checkpoints() in the program, its folder in " + _FOLDER + ")"
 #: How many checkpoints the work that one failure loses should at most be.
 _MORE_OFTEN = 4.0
 _SHORTEST_S = 60.0
-_NEARLY_ALL = 0.95
+_NEARLY_ALL = 0.9
 
 
 def advise_checkpoints(facts: Facts) -> List[Advice]:
@@ -29,10 +30,21 @@ def _ran_s(facts: Facts) -> float:
     return facts.sums.get(RUNNING, 0.0) + facts.sums.get(IN_LOST, 0.0)
 
 
-def _saved_at(facts: Facts) -> List[float]:
+def saved_at(facts: Facts) -> List[float]:
     """When checkpoints were reported, in order."""
     tasks = tasks_with(facts.record, SAVED)
     return sorted({at for task in tasks for at, _ in points_of(facts.record, task, SAVED)})
+
+
+def first_steps(facts: Facts) -> Dict[int, float]:
+    """When the programs of each session reported their first step, by the session's number."""
+    tasks = tasks_with(facts.record, STEP)[:1]
+    times = [at for task in tasks for at, _ in points_of(facts.record, task, STEP)]
+    first = {
+        session.number: min((at for at in times if session.begin <= at <= session.end), default=0.0)
+        for session in facts.line.sessions
+    }
+    return {number: at for number, at in first.items() if at}
 
 
 def cost_of(facts: Facts, spans: Sequence[Span]) -> Dict[str, float]:
@@ -70,16 +82,11 @@ def _lost(facts: Facts) -> Optional[Advice]:
     spans = _without_stalls(facts)
     lost, ran = sum(span.end - span.begin for span in spans), _ran_s(facts)
     severity = grade_above(lost / ran, LOST) if ran > 0 else None
-    if severity is None or lost < facts.thin.lost_s:
+    if severity is None or lost < facts.least.lost_s:
         return None
-    saved = _saved_at(facts)
-    last = facts.line.sessions[-1].number if facts.line.sessions else -1
+    saved = saved_at(facts)
     # A program may save without a report of it: then a session went on from a later step.
-    has_kept = bool(saved) or lost < _NEARLY_ALL * sum(
-        span.end - span.begin
-        for span in facts.line.phases
-        if span.kind in (RUNNING, IN_LOST) and span.session != last
-    )
+    has_kept = bool(saved) or lost < _NEARLY_ALL * _stepped_s(facts)
     evidence: Dict[str, float] = {
         "lost (s)": round(lost, 1),
         "programs ran (s)": round(ran, 1),
@@ -106,6 +113,17 @@ def _lost(facts: Facts) -> Optional[Advice]:
     )
 
 
+def _stepped_s(facts: Facts) -> float:
+    """For how long programs ran in the sessions before the last, from their first step on."""
+    last = facts.line.sessions[-1].number if facts.line.sessions else -1
+    first = first_steps(facts)
+    return sum(
+        max(0.0, span.end - max(span.begin, first.get(span.session, span.begin)))
+        for span in facts.line.phases
+        if span.kind in (RUNNING, IN_LOST) and span.session != last
+    )
+
+
 def _unknown(facts: Facts) -> Optional[Advice]:
     """Restarts of a job that reports neither steps nor checkpoints."""
     before_last = {session.number for session in facts.line.sessions[:-1]}
@@ -114,7 +132,7 @@ def _unknown(facts: Facts) -> Optional[Advice]:
         for span in facts.line.phases
         if span.kind == RUNNING and span.session in before_last
     )
-    if facts.line.lost_known or before < facts.thin.lost_s or facts.config.get(_FOLDER):
+    if facts.line.lost_known or before < facts.least.lost_s or facts.config.get(_FOLDER):
         return None
     return Advice(
         "lost-work",
@@ -132,10 +150,10 @@ def _unsaved(facts: Facts) -> Optional[Advice]:
     """A long job without a checkpoint."""
     running = [span for span in facts.line.phases if span.kind == RUNNING]
     longest = max((span.end - span.begin for span in running), default=0.0)
-    if longest < facts.thin.unsaved_s or facts.config.get(_FOLDER) or _saved_at(facts):
+    if longest < facts.least.unsaved_s or facts.config.get(_FOLDER) or saved_at(facts):
         return None
     hours = longest / HOUR_S
-    severity = grade_above(longest / facts.thin.unsaved_s, UNSAVED)
+    severity = grade_above(longest / facts.least.unsaved_s, UNSAVED)
     if severity is None or not any(role.trains for role in facts.roles):
         return None
     at_risk = cost_of(facts, [max(running, key=lambda span: span.end - span.begin)])

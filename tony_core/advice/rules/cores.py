@@ -10,7 +10,7 @@ from math import ceil
 from typing import List, Optional, Tuple
 
 from tony_core.advice.advice import LOW, Advice, Change
-from tony_core.advice.facts import CPU, Facts, RoleFacts, median, quantile
+from tony_core.advice.facts import Facts, RoleFacts, median, quantile
 from tony_core.advice.rules.gpu_input import is_starved
 from tony_core.advice.rules.parameter_servers import full_servers
 from tony_core.advice.thresholds import (
@@ -23,6 +23,7 @@ from tony_core.advice.thresholds import (
     grade_above,
     grade_below,
 )
+from tony_core.measures import CPU_PERCENT
 
 
 def advise_cores(facts: Facts) -> List[Advice]:
@@ -40,11 +41,11 @@ def advise_cores(facts: Facts) -> List[Advice]:
 
 def cores_used(facts: Facts, role: RoleFacts) -> Optional[Tuple[float, float]]:
     """(mostly, at most) of the busiest task, in cores; None: that is not known."""
-    tasks = role.measured(CPU, facts.thin)
+    tasks = role.measured(CPU_PERCENT, facts.least)
     if not tasks or role.vcores < 1:
         return None
-    mostly = max(median(task.values(CPU)) for task in tasks) / 100
-    return mostly, max(quantile(task.values(CPU), HIGH) for task in tasks) / 100
+    mostly = max(median(task.values(CPU_PERCENT)) for task in tasks) / 100
+    return mostly, max(quantile(task.values(CPU_PERCENT), HIGH) for task in tasks) / 100
 
 
 def needed_cores(most: float) -> int:

@@ -6,7 +6,7 @@ from math import ceil
 from typing import List, NamedTuple, Optional
 
 from tony_core.advice.advice import LOW, Advice, Change
-from tony_core.advice.facts import CPU, GPU, Facts, RoleFacts, mean, median, quantile
+from tony_core.advice.facts import Facts, RoleFacts, mean, median, quantile
 from tony_core.advice.thresholds import (
     BUSY_CORES,
     BUSY_GPU,
@@ -21,6 +21,7 @@ from tony_core.advice.thresholds import (
     USED_GPU,
     grade_below,
 )
+from tony_core.measures import CPU_PERCENT, GPU_PERCENT
 
 
 class _Starved(NamedTuple):
@@ -50,25 +51,25 @@ def advise_gpu_input(facts: Facts) -> List[Advice]:
 
 
 def _look(facts: Facts, role: RoleFacts) -> Optional[_Starved]:
-    thin = facts.thin
+    least = facts.least
     if role.gpus < 1 or role.vcores < 1:
         return None
-    tasks = role.measured(GPU, thin)
-    if not tasks or not role.measured(CPU, thin):
+    tasks = role.measured(GPU_PERCENT, least)
+    if not tasks or not role.measured(CPU_PERCENT, least):
         return None
-    values = [value for task in tasks for value in task.values(GPU)]
+    values = [value for task in tasks for value in task.values(GPU_PERCENT)]
     busy = mean(values)
     severity = grade_below(busy, USED_GPU)
     if severity is None and busy <= PULSING_GPU:
         low = sum(value < PULSE_LOW for value in values) / len(values)
         high = sum(value > PULSE_HIGH for value in values) / len(values)
         severity = LOW if min(low, high) >= PULSE_SHARE else None
-    rates = [task.steps_per_s(span, thin) for task in role.tasks for span in task.spans]
+    rates = [task.steps_per_s(span, least) for task in role.tasks for span in task.spans]
     rate = max((each for each in rates if each is not None), default=None)
     if severity is None or busy < IDLE_GPU or rate is None:
         return None
-    cores = median([median(task.values(CPU)) for task in tasks]) / 100
-    most = max(quantile(task.values(CPU), HIGH) for task in tasks) / 100
+    cores = median([median(task.values(CPU_PERCENT)) for task in tasks]) / 100
+    most = max(quantile(task.values(CPU_PERCENT), HIGH) for task in tasks) / 100
     is_full = cores >= BUSY_CORES * role.vcores
     if not is_full and not ONE_CORE[0] <= cores <= ONE_CORE[1]:
         return None

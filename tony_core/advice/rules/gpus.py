@@ -5,19 +5,10 @@ from __future__ import annotations
 from typing import List, Optional, Tuple
 
 from tony_core.advice.advice import CRITICAL, SEVERE, Advice, Change
-from tony_core.advice.facts import (
-    GPU,
-    GPU_MEMORY,
-    GPU_MEMORY_TOTAL,
-    HOUR_S,
-    Facts,
-    RoleFacts,
-    TaskFacts,
-    mean,
-    quantile,
-)
+from tony_core.advice.facts import HOUR_S, Facts, RoleFacts, TaskFacts, mean, quantile
 from tony_core.advice.rules.gpu_input import advise_gpu_input, is_starved
 from tony_core.advice.thresholds import HIGH, IDLE_GPU, IDLE_GPU_HIGH, MB_OF_GB, USED_GPU_MEMORY
+from tony_core.measures import GPU_MEMORY_MB, GPU_MEMORY_TOTAL_MB, GPU_PERCENT
 
 _SHOWN = 5
 
@@ -30,12 +21,12 @@ def advise_gpus(facts: Facts) -> List[Advice]:
 
 
 def _is_idle(task: TaskFacts) -> bool:
-    values = task.values(GPU)
+    values = task.values(GPU_PERCENT)
     return mean(values) < IDLE_GPU and quantile(values, HIGH) < IDLE_GPU_HIGH
 
 
 def _idle(facts: Facts, role: RoleFacts) -> Optional[Advice]:
-    tasks = role.measured(GPU, facts.thin)
+    tasks = role.measured(GPU_PERCENT, facts.least)
     idle = [task for task in tasks if _is_idle(task)]
     if not idle or not facts.has_seen_all(role):
         return None
@@ -65,7 +56,7 @@ def _idle(facts: Facts, role: RoleFacts) -> Optional[Advice]:
         todo,
         {"GPUs for each task": role.gpus, "idle tasks": float(len(idle)),
          "tasks": float(len(tasks)),
-         "GPU busy (%)": round(mean([mean(task.values(GPU)) for task in idle]), 1)},
+         "GPU busy (%)": round(mean([mean(task.values(GPU_PERCENT)) for task in idle]), 1)},
         changes,
         {"gpu_hours": role.gpus * sum(task.held_s for task in held) / HOUR_S},
     )  # fmt: skip
@@ -73,15 +64,15 @@ def _idle(facts: Facts, role: RoleFacts) -> Optional[Advice]:
 
 def _memory(facts: Facts, role: RoleFacts) -> Optional[Advice]:
     """GPUs that compute with little of their memory."""
-    tasks = role.measured(GPU_MEMORY, facts.thin)
+    tasks = role.measured(GPU_MEMORY_MB, facts.least)
     if not tasks or not facts.has_seen_all(role) or is_starved(facts, role):
         return None
     shares = []
     for task in tasks:
-        total = max(task.values(GPU_MEMORY_TOTAL), default=0.0)
+        total = max(task.values(GPU_MEMORY_TOTAL_MB), default=0.0)
         if total <= 0:
             return None
-        shares.append((max(task.values(GPU_MEMORY)) / total, total))
+        shares.append((max(task.values(GPU_MEMORY_MB)) / total, total))
     share, total = max(shares)
     severity = next((word for limit, word in USED_GPU_MEMORY if share < limit), None)
     if severity is None:

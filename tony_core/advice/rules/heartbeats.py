@@ -11,10 +11,10 @@ from math import ceil
 from typing import Dict, List
 
 from tony_core.advice.advice import Advice, Change
-from tony_core.advice.facts import HEARTBEAT_GAP, Facts, default_of
-from tony_core.advice.thresholds import HEARTBEAT_GAP as GRADES
-from tony_core.advice.thresholds import grade_above
+from tony_core.advice.facts import Facts, default_of
+from tony_core.advice.thresholds import HEARTBEAT_GAP, grade_above
 from tony_core.job.units import parse_duration_s
+from tony_core.measures import HEARTBEAT_GAP_S
 
 _MISSED, _INTERVAL = "tony.task.max-missed-heartbeats", "tony.task.heartbeat-interval-ms"
 _ROOM = 2.0  # of the longest gap: the next one may be longer
@@ -24,7 +24,7 @@ def advise_heartbeats(facts: Facts) -> List[Advice]:
     """For the job: a longer allowance, where a task came near to it."""
     gaps: Dict[str, float] = {}
     for task in facts.tasks:
-        values = task.values(HEARTBEAT_GAP)
+        values = task.values(HEARTBEAT_GAP_S)
         if values:
             gaps[task.name] = max(values)
     if not gaps:
@@ -32,9 +32,9 @@ def advise_heartbeats(facts: Facts) -> List[Advice]:
     worst = max(gaps, key=lambda name: gaps[name])
     interval, missed = _interval_s(facts), facts.count(_MISSED)
     allowed, gap = interval * missed, gaps[worst]
-    severity = grade_above(gap / allowed, GRADES)
+    severity = grade_above(gap / allowed, HEARTBEAT_GAP)
     new = ceil(gap * _ROOM / interval)
-    if severity is None or gap < facts.thin.gap_s or new <= missed:
+    if severity is None or gap < facts.least.gap_s or new <= missed:
         return []
     node = next((task.node for task in facts.tasks if task.name == worst), "")
     on = f" on {node}" if node else ""

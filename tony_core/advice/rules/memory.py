@@ -6,7 +6,7 @@ from math import ceil
 from typing import Dict, List, Optional, Union
 
 from tony_core.advice.advice import CRITICAL, MODERATE, SEVERE, Advice, Change
-from tony_core.advice.facts import RSS, Facts, RoleFacts, mapping
+from tony_core.advice.facts import Facts, RoleFacts, mapping
 from tony_core.advice.thresholds import (
     EXECUTOR_MB,
     LEAST_MEMORY_MB,
@@ -20,6 +20,7 @@ from tony_core.advice.thresholds import (
     grade_below,
 )
 from tony_core.job.units import format_memory
+from tony_core.measures import PEAK_RSS_MB, RSS_MB
 
 _KILLED = "memory"  # the cause, as an exit has it
 
@@ -39,8 +40,8 @@ def needed_mb(peak_mb: float) -> int:
 
 def _peak_mb(role: RoleFacts) -> Optional[float]:
     """The most that any task used in any session; None: it was not measured."""
-    sampled = [value for task in role.tasks for value in task.values(RSS)]
-    whole = [task.usage("peak_rss_mb") for task in role.tasks]
+    sampled = [value for task in role.tasks for value in task.values(RSS_MB)]
+    whole = [task.usage(PEAK_RSS_MB) for task in role.tasks]
     return max([*sampled, *(peak for peak in whole if peak is not None)], default=None)
 
 
@@ -67,7 +68,7 @@ def _reduce(facts: Facts, role: RoleFacts) -> Optional[Advice]:
     peak = _peak_mb(role)
     if peak is None or role.memory_mb <= 0 or not facts.has_seen_all(role):
         return None
-    if not role.measured(RSS, facts.thin):
+    if not role.measured(RSS_MB, facts.least):
         return None
     severity = grade_below(peak / role.memory_mb, USED_MEMORY)
     new = needed_mb(peak)

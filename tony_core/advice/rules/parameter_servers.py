@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import List, NamedTuple, Optional, Tuple
 
 from tony_core.advice.advice import Advice, Change
-from tony_core.advice.facts import CPU, GPU, Facts, RoleFacts, mean, median
+from tony_core.advice.facts import Facts, RoleFacts, mean, median
 from tony_core.advice.thresholds import FULL_CORES, IDLE_WORKERS, USED_GPU, grade_below
+from tony_core.measures import CPU_PERCENT, GPU_PERCENT
 
 _NAMES = ("ps", "server")  # TensorFlow's, MXNet's
 
@@ -60,7 +61,7 @@ def _look(facts: Facts) -> Optional[_Full]:
     worker_share = _share(facts, workers[0])
     if server_share is None or worker_share is None or server_share < FULL_CORES:
         return None
-    gpu = [mean(task.values(GPU)) for task in workers[0].measured(GPU, facts.thin)]
+    gpu = [mean(task.values(GPU_PERCENT)) for task in workers[0].measured(GPU_PERCENT, facts.least)]
     if workers[0].gpus and (not gpu or mean(gpu) >= USED_GPU[0]):
         return None
     severity = grade_below(worker_share, IDLE_WORKERS)
@@ -71,7 +72,7 @@ def _look(facts: Facts) -> Optional[_Full]:
 
 def _share(facts: Facts, role: RoleFacts) -> Optional[float]:
     """How much of its cores the middle task of a role uses half of the time."""
-    tasks = role.measured(CPU, facts.thin)
+    tasks = role.measured(CPU_PERCENT, facts.least)
     if not tasks or role.vcores < 1:
         return None
-    return median([median(task.values(CPU)) for task in tasks]) / 100 / role.vcores
+    return median([median(task.values(CPU_PERCENT)) for task in tasks]) / 100 / role.vcores

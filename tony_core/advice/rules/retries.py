@@ -8,7 +8,8 @@ from typing import Any, List, Mapping, Tuple
 from tony_core.advice.advice import Advice, Change
 from tony_core.advice.facts import Facts
 from tony_core.advice.thresholds import RETRIED, grade_above
-from tony_core.history.metric_points import SAVED, STEP, points_of, tasks_with
+from tony_core.history.metric_points import points_of, tasks_with
+from tony_core.measures import SAVED, STEP
 
 _KEY = "tony.am.retry-count"
 _ROOT_CAUSE = "root-cause"
@@ -30,15 +31,17 @@ def advise_retries(facts: Facts) -> List[Advice]:
             break
         same.insert(0, line)
     wasted = facts.line.end - same[0].at
-    if len(same) < 2 or wasted < facts.thin.retried_s or _has_progressed(facts, same[0].at):
+    if len(same) < 2 or wasted < facts.least.retried_s or _has_progressed(facts, same[0].at):
         return []
     severity = grade_above(wasted / max(facts.duration_s, 1.0), RETRIED)
     if severity is None:
         return []
     changes: Tuple[Change, ...] = ()
+    saved = wasted
     todo = "Mend the program: another try ends like the last one"
     if facts.count(_KEY) > 1 and len(same) > 2:
         changes = (Change(_KEY, "1", facts.was(_KEY)),)
+        saved = facts.line.end - same[1].at  # one retry is left
         todo += f". Until then {_KEY}=1 ends the job sooner"
     text = _last_line(causes[-1].fields) or f"exit code {last[1]}"
     return [
@@ -52,7 +55,7 @@ def advise_retries(facts: Facts) -> List[Advice]:
             {"same failures": float(len(same)), "retries took (s)": round(wasted, 1),
              "role": last[0], "exit code": last[1]},
             changes,
-            {"duration_s": wasted},
+            {"duration_s": saved},
         )
     ]  # fmt: skip
 

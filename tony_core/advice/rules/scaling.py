@@ -53,7 +53,7 @@ def _sizes(facts: Facts, role: RoleFacts) -> List[_Size]:
         ran = 0.0
         for task in role.tasks:
             for span in task.spans:
-                rate = task.steps_per_s(span, facts.thin) if span.session == session else None
+                rate = task.steps_per_s(span, facts.least) if span.session == session else None
                 if rate is not None:
                     rates.append(rate)
                     ran = max(ran, span.end - span.begin)

@@ -27,7 +27,7 @@ def advise_startup(facts: Facts) -> List[Advice]:
 def _waiting(facts: Facts) -> Optional[Advice]:
     queued, waiting = facts.sums.get(QUEUED, 0.0), facts.sums.get(IN_WAITING, 0.0)
     total = queued + waiting
-    if total < facts.thin.wait_s or not facts.sums.get(RUNNING):
+    if total < facts.least.wait_s or not facts.sums.get(RUNNING):
         return None  # without a story all of a job's time looks like waiting
     severity = grade_above(total / facts.duration_s, WAITING)
     if severity is None:
@@ -60,7 +60,7 @@ def _waiting(facts: Facts) -> Optional[Advice]:
 def _staging(facts: Facts) -> Optional[Advice]:
     staging, starting = facts.sums.get(IN_STAGING, 0.0), facts.sums.get(STARTING, 0.0)
     sessions = max(1, len(facts.line.sessions))
-    beyond = staging - facts.thin.staging_s * sessions
+    beyond = staging - facts.least.staging_s * sessions
     if beyond <= 0 or facts.duration_s <= 0:
         return None
     severity = grade_above(staging / facts.duration_s, STAGING)

@@ -12,7 +12,7 @@ from typing import Dict, List, NamedTuple, Optional
 from tony_core.advice.advice import Advice
 from tony_core.advice.facts import Facts, RoleFacts, TaskFacts, median
 from tony_core.advice.thresholds import PEER_SPEED, STRAGGLERS, grade_below
-from tony_core.history.metric_points import STEP
+from tony_core.measures import STEP
 
 #: Names of reported metrics that are seconds (or milliseconds: only ratios count) of one step.
 STEP_TIMES = (
@@ -61,19 +61,19 @@ def _look(facts: Facts, role: RoleFacts) -> List[_Straggler]:
 
 def _speeds(facts: Facts, role: RoleFacts, metric: str) -> Dict[str, float]:
     """Task -> how fast it is, by one metric; of the last session that each ran in."""
-    thin = facts.thin
+    least = facts.least
     found: Dict[str, float] = {}
     newest = max((task.spans[-1].session for task in role.tasks if task.spans), default=-1)
     for task in role.tasks:
         span = task.spans[-1] if task.spans else None
-        if span is None or span.end - span.begin < thin.run_s or span.session != newest:
+        if span is None or span.end - span.begin < least.run_s or span.session != newest:
             continue
         speed: Optional[float] = None
         if metric == STEP:
-            speed = task.steps_per_s(span, thin)
+            speed = task.steps_per_s(span, least)
         else:
             values = [value for _, value in task.within(metric, span) if value > 0]
-            if len(values) >= max(1, thin.steps):
+            if len(values) >= max(1, least.steps):
                 middle = median(values)
                 speed = middle if metric in RATES else 1 / middle
         if speed is not None and speed > 0:

@@ -99,6 +99,7 @@ _TOP = (
     "unexpected_errors.py",
     "jsontext.py",
     "loopback.py",
+    "measures.py",
     "plugins.py",
     "prometheus.py",
     "version.py",

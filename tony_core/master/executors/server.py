@@ -68,7 +68,7 @@ class ExecutorListener(Protocol):
     def measured(self, container_id: str, session: int, values: Mapping[str, float]) -> None:
         """Take measures of a task."""
 
-    def late(self, container_id: str, gap_s: float) -> None:
+    def keep_heartbeat_gap(self, container_id: str, gap_s: float) -> None:
         """Take the time between two messages: its longest, and a notable part of the allowance."""
 
     def serving(self, container_id: str, message: Serving, host: str) -> None:
@@ -315,7 +315,7 @@ class ExecutorServer:
             raise ProtocolError(f"{type(message).__name__} {when}")
         gap = self._liveness.note_message(container_id, self._reactor.now())
         if gap is not None:
-            self._to.late(container_id, gap)
+            self._to.keep_heartbeat_gap(container_id, gap)
         admitted = self._limits_of(container_id).admit(message)
         if admitted is not None:
             handler(container_id, admitted)

@@ -16,10 +16,10 @@ from tony_core.master.state.journal import Journal
 from tony_core.master.streams import StreamTable
 from tony_core.master.tracking.port import Tracker
 from tony_core.master.web.routes import Page
+from tony_core.measures import HEARTBEAT_GAP_S, PROGRESS, SAVED, STEP
 from tony_core.protocol.messages import Ended, Noted, Register, Reported, Serving
 
 TENSORBOARD = "tensorboard"
-HEARTBEAT_GAP = "heartbeat_gap_s"  # advice on jobs reads it
 
 
 class Telemetry:
@@ -75,7 +75,7 @@ class Telemetry:
             self._tasks.setdefault(container_id, (message.task, message.session))
         elif isinstance(message, Reported):
             values = dict(message.metrics)
-            for name in ("progress", "step", "saved"):  # the latter of a checkpoint
+            for name in (PROGRESS, STEP, SAVED):  # the latter of a checkpoint
                 if getattr(message, name) is not None:
                     values[name] = float(getattr(message, name))
             self.measured(container_id, message.session, values)
@@ -87,10 +87,10 @@ class Telemetry:
         if task:
             self._publisher.add_measures(task, values)
 
-    def late(self, container_id: str, gap_s: float) -> None:
+    def keep_heartbeat_gap(self, container_id: str, gap_s: float) -> None:
         """Keep the longest time between two messages of a task's executor, as a metric."""
         _, session = self._task(container_id)
-        self.measured(container_id, session, {HEARTBEAT_GAP: round(gap_s, 3)})
+        self.measured(container_id, session, {HEARTBEAT_GAP_S: round(gap_s, 3)})
 
     def serving(self, container_id: str, message: Serving, host: str) -> None:
         """Link TensorBoard while it answers."""

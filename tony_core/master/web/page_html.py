@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from tony_core.charts import draw_charts
 from tony_core.durations import show_duration
+from tony_core.measures import PEAK_RSS_MB, RSS_MB
 from tony_core.static import SCRIPT, STYLE, read_asset
 from tony_core.view import is_web, name_link
 
@@ -103,9 +104,19 @@ def inside(
             _tasks(job, tasks),
             _charts(tasks, metrics, breaks),
             _story(events),
-            '<footer>The same as JSON: <a href="api/job">job</a>, <a href="api/tasks">tasks</a>,'
-            ' <a href="api/events">events</a>, <a href="api/metrics">metrics</a></footer>',
+            _foot(job),
         )
+    )
+
+
+def _foot(job: Mapping[str, Any]) -> str:
+    """Where the same is as data, and where advice is: to work it out here costs the job's time."""
+    portal = str(job["links"].get("portal") or "").rstrip("/")
+    where = f'<a href="{escape(portal)}/advice">in the portal</a>, or by ' if is_web(portal) else ""
+    return (
+        '<footer>The same as JSON: <a href="api/job">job</a>, <a href="api/tasks">tasks</a>,'
+        ' <a href="api/events">events</a>, <a href="api/metrics">metrics</a>. What the job could'
+        f" change: {where}<code>tony advise {escape(str(job['app_id']))}</code></footer>"
     )
 
 
@@ -200,7 +211,7 @@ def _row(task: Mapping[str, Any]) -> str:
     progress = "" if task["progress"] is None else f"{task['progress'] * 100:.0f} %"
     if task.get("step") is not None:
         progress += f" step {task['step']}"
-    memory = task["measures"].get("rss_mb") or task["usage"].get("peak_rss_mb")
+    memory = task["measures"].get(RSS_MB) or task["usage"].get(PEAK_RSS_MB)
     name = str(task["task"])
     names = [f"GPU {each}" if each.isdecimal() else each[:UUID_SHOWN] for each in task["gpus"]]
     gpus = f'<br><span class="soft">{escape(", ".join(names))}</span>' if names else ""

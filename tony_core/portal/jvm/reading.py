@@ -14,6 +14,7 @@ from tony_core.history.layout import StoryKind
 from tony_core.history.reader import JobHistory
 from tony_core.job.mask import mask_text
 from tony_core.job.units import parse_list
+from tony_core.measures import PEAK_RSS_MB
 from tony_core.portal.jvm.avro import CUT_SHORT, EMPTY, Decoded, FormatError, decode
 from tony_core.portal.jvm.config import JvmConfig
 from tony_core.portal.jvm.names import JhistName, parse_name
@@ -152,7 +153,7 @@ class _Digest:
             self.latest[task["task"]] = measures
             task["measures"] = measures
         if measures.get(MEMORY, 0.0) > 0:
-            task["usage"] = {"peak_rss_mb": round(measures[MEMORY] / (1 << 20), 1)}
+            task["usage"] = {PEAK_RSS_MB: round(measures[MEMORY] / (1 << 20), 1)}
         text = str(fields.get("containerDiagnostic") or "")[:LONGEST_TEXT]
         if text and state != "succeeded":
             task["message"] = mask_text(text)

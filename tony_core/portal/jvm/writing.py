@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
+from tony_core import measures
 from tony_core.history.layout import ENDED
 from tony_core.history.reader import JobHistory
 from tony_core.jsontext import is_number
@@ -149,13 +150,13 @@ def task_metrics(task: TaskView, series: Any) -> Dict[str, float]:
     ``MAX_...`` is the largest; BAR1 memory (``..._GPU_MAIN_MEMORY_USAGE``) is not measured.
     """
     found: Dict[str, float] = {}
-    rss = _values(series, "rss_mb", task.measures)
-    peak = max([*rss, *_number(task.usage.get("peak_rss_mb"))], default=0.0)
+    rss = _values(series, measures.RSS_MB, task.measures)
+    peak = max([*rss, *_number(task.usage.get(measures.PEAK_RSS_MB))], default=0.0)
     _put(found, "MEMORY_BYTES", [value * _MB for value in rss], peak * _MB)
-    _put(found, "GPU_UTILIZATION", _values(series, "gpu_percent", task.measures))
-    whole = max(_values(series, "gpu_memory_total_mb", task.measures), default=0.0)
+    _put(found, "GPU_UTILIZATION", _values(series, measures.GPU_PERCENT, task.measures))
+    whole = max(_values(series, measures.GPU_MEMORY_TOTAL_MB, task.measures), default=0.0)
     if whole > 0:
-        used = _values(series, "gpu_memory_mb", task.measures)
+        used = _values(series, measures.GPU_MEMORY_MB, task.measures)
         _put(found, "GPU_FB_MEMORY_USAGE", [100.0 * value / whole for value in used])
     return found
 

@@ -13,12 +13,13 @@ from starlette.routing import Route
 
 from tony_core.advice.report import Report
 from tony_core.charts import MEASURED, draw_charts, tasks_to_draw
+from tony_core.client.advice import FEW_TASKS, MOST_TASKS
 from tony_core.history.configuration import ConfigEntry
 from tony_core.history.layout import ENDED
 from tony_core.history.lost_work import tasks_to_measure
 from tony_core.history.metric_file import Latest
 from tony_core.history.timeline import timeline
-from tony_core.portal.advice import MOST_TASKS, Shown, read_report, show
+from tony_core.portal.advice import Shown, read_report, show
 from tony_core.portal.bars import Drawing, draw
 from tony_core.portal.formats import show_json
 from tony_core.portal.index.rows import JobRow
@@ -186,7 +187,7 @@ def show_overview(site: Site, request: Request) -> Response:
         has_tensorboard=_has_tensorboard(site, job),
         # Of more tasks it takes a while, and a running job's master has to send all metrics.
         advice=Shown()
-        if job.source.is_running or len(job.view.tasks) > MANY
+        if job.source.is_running or len(job.view.tasks) > FEW_TASKS
         else show(report_of(site, request, job)),
     )
 

@@ -30,13 +30,13 @@ from tony_airflow.connection import CONN_TYPE, LOCAL, YARN, Site, site_of
 from tony_airflow.errors import message_of
 from tony_airflow.links.addresses import application_page, links_of, portal_page
 from tony_airflow.logins import SiteError, find_embedded_problem, refuse_own_login
+from tony_core.client.advice import advice_lines
 from tony_core.client.errors import ClientError
 from tony_core.client.kill import Killed, kill
 from tony_core.client.logs import Line, read_logs
 from tony_core.client.lookup import find_job_history, look_up, only_own, require_view
 from tony_core.client.submission import load
 from tony_core.client.tails import Tails, read_tails
-from tony_core.client.workflow.advice import advice_lines
 from tony_core.client.workflow.connections import ClientPool
 from tony_core.client.workflow.output import Position, read_output
 from tony_core.client.workflow.results import metrics_of

@@ -12,7 +12,7 @@ from tests.cli.test_compare import keep
 from tests.client.scripted import APP, Scripted
 from tests.history.test_compare import trained
 from tony_core.advice import report
-from tony_core.client.workflow.advice import MOST_LINES, advice_lines
+from tony_core.client.advice import MOST_LINES, advice_lines
 from tony_core.files.port import wait_limit
 
 
