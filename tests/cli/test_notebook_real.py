@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.cli.processes import Running, tony, until
+from tests.cli.processes import Running, environment, tony, until
 from tests.second_user import as_stranger, needs_root
 
 pytestmark = pytest.mark.timeout(300)
@@ -34,7 +34,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *words):
         pass  # Jupyter's own log has no token
     def do_GET(self):
-        allowed = "token=" + os.environ["JUPYTER_TOKEN"] in self.path
+        allowed = "token=" + options["IdentityProvider.token"] in self.path
         body = b"x" * 3_000_000 if "large" in self.path else repr(sorted(options)).encode()
         self.send_response(200 if allowed else 403)
         self.send_header("Content-Length", str(len(body) if allowed else 0))
@@ -190,6 +190,67 @@ def test_a_port_that_is_taken(words: List[str], tmp_path: Path) -> None:
         done = tony(*words, "--port", str(taken.getsockname()[1]), cwd=tmp_path)
     assert done.returncode == 2 and "--port" in done.stderr
     assert "RUNNING" not in tony("list", cwd=tmp_path).stdout
+
+
+class TestAttachedToAJobWithoutANotebook:
+    """One clear message, and no wait."""
+
+    def attach(self, app_id: str, folder: Path) -> str:
+        done = tony("notebook", "--attach", app_id, cwd=folder)
+        assert done.returncode == 3 and not done.stdout, done.stderr
+        return done.stderr
+
+    def submitted(self, folder: Path, *words: str) -> str:
+        done = tony("submit", "--detach", "--executes", "sleep 300", *words, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        app_id = id_in(done.stdout)
+        until(lambda: state_of(folder, app_id) == "RUNNING", "its start")
+        return app_id
+
+    def test_with_another_program(self, words: List[str], tmp_path: Path) -> None:
+        app_id = self.submitted(tmp_path)
+        until(lambda: "running" in tony("status", app_id, cwd=tmp_path).stdout, "its program")
+        assert "opens no notebook: worker:0 runs no notebook\n" in self.attach(app_id, tmp_path)
+        assert state_of(tmp_path, app_id) == "RUNNING", "it is not ended by who only looked"
+        tony("kill", app_id, cwd=tmp_path)
+        text = self.attach(app_id, tmp_path)
+        assert f"{app_id} has ended (KILLED), and its notebook with it" in text
+
+    def test_with_several_tasks(self, words: List[str], tmp_path: Path) -> None:
+        app_id = self.submitted(tmp_path, "--conf", "tony.worker.instances=2")
+        text = self.attach(app_id, tmp_path)
+        assert "has one task, and this job has worker:0, worker:1" in text
+        tony("kill", app_id, cwd=tmp_path)
+
+
+# The command line, with a wait that is shorter than its users would like.
+IMPATIENT = """
+import sys
+from tony_core.client import notebook
+notebook.READY_S = 3.0
+from tony_core.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_jupyter_that_never_listens(words: List[str], tmp_path: Path) -> None:
+    main = tmp_path / "packages" / "jupyterlab" / "__main__.py"
+    main.write_text("import time\ntime.sleep(300)\n")
+    done = subprocess.run(
+        [sys.executable, "-c", IMPATIENT, *words],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        cwd=tmp_path,
+        timeout=60,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "its notebook did not answer within 3 s" in done.stderr
+    assert "does not listen (yet)" in done.stderr
+    app_id = id_in(done.stderr)
+    assert state_of(tmp_path, app_id) == "KILLED"
+    shown = tony("status", app_id, cwd=tmp_path).stdout
+    assert "its client could not open it" in shown
 
 
 @needs_root
