@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -320,3 +321,76 @@ def test_a_cell_in_a_real_jupyter_and_its_idle_end(
         and os.path.exists(entry / "cmdline")
         and str(tmp_path / "home").encode() in (entry / "cmdline").read_bytes()
     ]
+
+
+# A user's own configuration of Jupyter, made for a server of his own.
+OWN_CONFIGURATION = """
+c.IdentityProvider.token = "theirs"
+c.ServerApp.token = "older"
+c.ServerApp.password = "argon2:theirs"
+c.PasswordIdentityProvider.hashed_password = "argon2:theirs"
+c.ServerApp.identity_provider_class = "jupyter_server.auth.identity.IdentityProvider"
+c.ServerApp.ip = "0.0.0.0"
+c.ServerApp.port = {port}
+c.ServerApp.base_url = "/theirs/"
+c.ServerApp.certfile = "/no/such/certificate"
+c.ServerApp.keyfile = "/no/such/key"
+c.ServerApp.allow_remote_access = True
+c.ServerApp.log_level = "DEBUG"
+c.LabApp.log_level = "DEBUG"
+"""
+
+
+def readable_words(token: str) -> List[str]:
+    """Processes whose command line or first environment has the token."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                if token.encode() in words:
+                    found.append(words.decode(errors="replace"))
+    return found
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("form", ["server", "lab", "json"])
+def test_what_was_printed_counts_whatever_the_users_own_configuration_says(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: Callable[[str], Path],
+    form: str,
+) -> None:
+    monkeypatch.setenv("TONY_HOME", str(tmp_path / "home"))
+    own = tmp_path / "theirs" / ".jupyter"
+    own.mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    if form == "json":
+        app = {"token": "older", "ip": "0.0.0.0", "port": port, "base_url": "/theirs/"}
+        content = {"IdentityProvider": {"token": "theirs"}, "ServerApp": app}
+        (own / "jupyter_server_config.json").write_text(json.dumps(content))
+    else:
+        text = OWN_CONFIGURATION.format(port=port)
+        (own / f"jupyter_{form}_config.py").write_text(text)
+    python = str(environment("jupyter") / "bin" / "python")
+    words = ["notebook", "--python_binary_path", python, "--memory", "1g",
+             "--shell_env", f"HOME={own.parent}"]  # fmt: skip
+    with Running(tmp_path, *words) as running:
+        base, token = address(running)
+        assert get(f"{base}/api/status?token={token}")[0] == 200, running
+        for theirs in ("theirs", "older"):
+            assert get(f"{base}/api/status?token={theirs}")[0] == 403
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", port), 5)
+        request = urllib.request.Request(
+            f"{base}/api/status?token={token}", headers={"Host": "a.name.of.others"}
+        )
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request, timeout=30)
+        assert not readable_words(token)
+        folder = tmp_path / "home" / "apps" / id_in(running.err)
+        logs = [path for path in folder.rglob("std*") if path.is_file()]
+        assert logs and token not in "".join(path.read_text() for path in logs)
+        running.send(signal.SIGINT)
+        assert running.end() == 130, running
