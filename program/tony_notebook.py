@@ -19,11 +19,13 @@ import os
 import runpy
 import secrets
 import sys
+from importlib import metadata
 from typing import List, Sequence, Tuple
 
 FILE = "notebook.json"
 SOCKET = "notebook.sock"
 SERVER = "jupyterlab"
+IDENTITY = "jupyter_server.auth.identity.PasswordIdentityProvider"  # Jupyter's default
 MISSING = """\
 this Python has no JupyterLab: {python}
 install it where the notebook runs: `pip install jupyterlab` in the environment that --python_venv
@@ -64,15 +66,7 @@ def options(folder: str, idle_s: float, token: str) -> List[str]:
         ("ServerApp.sock_mode", "0600"),
         ("ServerApp.root_dir", folder),
         ("ServerApp.open_browser", False),
-        ("IdentityProvider.token", token),
         # What a configuration file may say against the socket, the token and the address:
-        ("ServerApp.token", token),  # its older name
-        (
-            "ServerApp.identity_provider_class",
-            "jupyter_server.auth.identity.PasswordIdentityProvider",
-        ),
-        ("ServerApp.password", ""),
-        ("PasswordIdentityProvider.hashed_password", ""),
         ("ServerApp.ip", "localhost"),
         ("ServerApp.port", 8888),  # the default, which alone goes together with a socket
         ("ServerApp.allow_remote_access", False),
@@ -85,6 +79,14 @@ def options(folder: str, idle_s: float, token: str) -> List[str]:
         ("ServerApp.log_level", "INFO"),
         ("LabApp.log_level", "INFO"),
     ]
+    if _is_before_2():
+        pairs += [("ServerApp.token", token), ("ServerApp.password", "")]
+    else:
+        pairs += [
+            ("IdentityProvider.token", token),
+            ("ServerApp.identity_provider_class", IDENTITY),
+            ("PasswordIdentityProvider.hashed_password", ""),
+        ]
     if os.geteuid() == 0:
         pairs.append(("ServerApp.allow_root", True))
     if idle_s > 0:
@@ -99,6 +101,14 @@ def options(folder: str, idle_s: float, token: str) -> List[str]:
             ("TerminalManager.cull_interval", look),
         ]
     return [f"--{name}={value}" for name, value in pairs]
+
+
+def _is_before_2() -> bool:
+    """Whether it is a Jupyter Server with older names of its options (of JupyterLab 3)."""
+    try:
+        return metadata.version("jupyter_server").startswith("1.")
+    except metadata.PackageNotFoundError:
+        return False
 
 
 if __name__ == "__main__":
