@@ -355,7 +355,7 @@ def readable_words(token: str) -> List[str]:
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("form", ["server", "lab", "json"])
-def test_what_was_printed_counts_whatever_the_users_own_configuration_says(
+def test_the_printed_token_beats_the_users_own_configuration(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     environment: Callable[[str], Path],

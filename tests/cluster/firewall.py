@@ -83,8 +83,8 @@ class Firewall:
         try:
             until(lambda: self.stopped >= 0, "the filter", 10)
         except AssertionError:
-            said = self._close().decode(errors="replace").strip()
-            pytest.skip(f"this kernel filters no packets by group: {said[-300:]}")
+            output = self._close().decode(errors="replace").strip()
+            pytest.skip(f"this kernel filters no packets by group: {output[-300:]}")
         return self
 
     def __exit__(

@@ -30,7 +30,7 @@ def connects(port: int, group: int = -1) -> str:
 @pytest.mark.parametrize(
     ("verdict", "error"), [("drop", "timed out"), ("reject with tcp reset", "refused")]
 )
-def test_it_stops_one_group_alone(verdict: str, error: str) -> None:
+def test_it_stops_only_its_group(verdict: str, error: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as a, socket.create_server(("127.0.0.1", 0)) as b:
         allowed, closed = a.getsockname()[1], b.getsockname()[1]
         with Firewall([f"127.0.0.1:{allowed}"], verdict) as firewall:

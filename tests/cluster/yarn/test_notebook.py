@@ -59,7 +59,7 @@ class Notebook:
         return done.stdout
 
     def interrupt(self) -> str:
-        """Ctrl-C; returns what was said."""
+        """Press Ctrl-C; returns the output."""
         self.running.process.send_signal(signal.SIGINT)
         return self.running.ends(130)
 
@@ -160,7 +160,7 @@ def test_a_cell_where_the_master_cannot_be_reached(
 
 
 @pytest.mark.parametrize(("verdict", "features"), WALLS)
-def test_a_cell_through_a_closed_firewall_and_nobody_elses(
+def test_a_cell_through_a_closed_firewall(
     hadoop: GetHadoop,
     tony_on: Callable[..., Tony],
     python: Path,
