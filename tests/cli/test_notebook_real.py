@@ -234,18 +234,38 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_jupyter_that_never_listens(words: List[str], tmp_path: Path) -> None:
-    main = tmp_path / "packages" / "jupyterlab" / "__main__.py"
-    main.write_text("import time\ntime.sleep(300)\n")
+# The same, with a key that is not the job's: each tunnel is lost in its handshake.
+WRONG_KEY = """
+from tony_core.client import tunnel
+real = tunnel.read_client_key
+tunnel.read_client_key = lambda *a: real(*a)._replace(key=bytes(32))
+"""
+
+
+def impatient(folder: Path, *words: str, before: str = "") -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-c", IMPATIENT, *words],
+        [sys.executable, "-c", before + IMPATIENT, *words],
         capture_output=True,
         text=True,
         env=environment(),
-        cwd=tmp_path,
+        cwd=folder,
         timeout=60,
     )
-    assert done.returncode == 3, done.stderr
+    assert done.returncode == 3 and not done.stdout, done.stderr
+    return done
+
+
+def test_a_tunnel_that_is_lost_again_and_again(words: List[str], tmp_path: Path) -> None:
+    done = impatient(tmp_path, *words, before=WRONG_KEY)
+    assert "its master did not answer within 3 s" in done.stderr
+    assert "does not know this job's secret" in done.stderr
+    assert state_of(tmp_path, id_in(done.stderr)) == "KILLED"
+
+
+def test_a_jupyter_that_never_listens(words: List[str], tmp_path: Path) -> None:
+    main = tmp_path / "packages" / "jupyterlab" / "__main__.py"
+    main.write_text("import time\ntime.sleep(300)\n")
+    done = impatient(tmp_path, *words)
     assert "its notebook did not answer within 3 s" in done.stderr
     assert "does not listen (yet)" in done.stderr
     app_id = id_in(done.stderr)
