@@ -22,6 +22,7 @@ from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.hadoop.web import WebError
 from tests.cluster.yarn.jobs import Running, Tony, until
+from tests.cluster.yarn.test_https import trust
 from tests.cluster.yarn.test_shell import CLOSED
 from tests.second_user import as_stranger
 from tony_core.protocol.tunnel import KEY_FILE
@@ -142,6 +143,7 @@ WALLS = [
     pytest.param("drop", (), id="drop"),
     pytest.param("reject with tcp reset", (), id="reject", marks=pytest.mark.nightly),
     pytest.param("drop", ("secure",), id="secure", marks=pytest.mark.nightly),
+    pytest.param("drop", ("secure", "https"), id="https", marks=pytest.mark.nightly),
 ]
 
 
@@ -168,8 +170,11 @@ def test_a_cell_through_a_closed_firewall(
     features: Tuple[str, ...],
 ) -> None:
     """The client reaches the ResourceManager and HDFS, and no node."""
-    one = tony_on(hadoop(*features))
-    with Firewall(addresses_of(one.cluster), verdict) as firewall:  # type: ignore[arg-type]
+    cluster = hadoop(*features)
+    one = tony_on(cluster)
+    if "https" in features:
+        trust(one, cluster)
+    with Firewall(addresses_of(cluster), verdict) as firewall:
         notebook = started(one, python, group=firewall.group)
         assert firewall.stopped > 0, "it has tried the master itself"
         assert notebook.compute(python) == "42 notebook\n"
