@@ -24,6 +24,7 @@ from tests.cluster.hadoop.web import WebError
 from tests.cluster.yarn.jobs import Running, Tony, until
 from tests.cluster.yarn.test_https import trust
 from tests.cluster.yarn.test_shell import CLOSED
+from tests.cluster.yarn.training import masters
 from tests.second_user import as_stranger
 from tony_core.protocol.tunnel import KEY_FILE
 
@@ -50,6 +51,13 @@ class Notebook:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
+
+    def answers(self) -> bool:
+        """Whether it can be used now."""
+        try:
+            return self.get("/api/status", self.token) == 200
+        except OSError:
+            return False
 
     def compute(self, python: Path) -> str:
         """What a cell prints, by the address that was printed."""
@@ -231,6 +239,31 @@ def test_a_killed_client_leaves_no_job(
     assert application(one, notebook)["finalStatus"] == "KILLED"
     until(one.nothing_runs, "no process is left")
     assert "lease" in one.json("status", notebook.app_id)["diagnostics"]
+    nothing_is_left(one, notebook)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("lost", ["the ResourceManager", "the master"])
+def test_it_is_found_again(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony], python: Path, lost: str
+) -> None:
+    """Through the firewall, where the ResourceManager's proxy is the only way."""
+    cluster = hadoop("rm_ha")
+    one = tony_on(cluster)
+    with Firewall(addresses_of(cluster)) as firewall:
+        notebook = started(one, python, group=firewall.group)
+        assert notebook.compute(python) == "42 notebook\n"
+        (master,) = masters(notebook.app_id)
+        if lost == "the master":
+            os.kill(master, signal.SIGKILL)
+        else:
+            cluster.kill_active_rm()
+        until(lambda: masters(notebook.app_id) != [], "a master")
+        until(notebook.answers, "the same Jupyter, with the same token")
+        assert notebook.compute(python) == "42 notebook\n"
+        assert (masters(notebook.app_id) == [master]) == (lost != "the master")
+        assert len(set(_URL.findall(notebook.running.output_text))) == 1
+        notebook.interrupt()
     nothing_is_left(one, notebook)
 
 
