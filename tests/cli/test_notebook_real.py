@@ -21,6 +21,7 @@ import pytest
 
 from tests.cli.processes import Running, environment, tony, until
 from tests.second_user import as_stranger, needs_root
+from tony_core.schedulers.local.home import AppFolder
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -227,8 +228,8 @@ class TestAttachedToAJobWithoutANotebook:
 # The command line, with a wait that is shorter than its users would like.
 IMPATIENT = """
 import sys
-from tony_core.client import notebook
-notebook.READY_S = 3.0
+from tony_core.client import notebook, tunnel
+notebook.READY_S = tunnel.RETRY_S = 3.0
 from tony_core.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -260,6 +261,30 @@ def test_a_tunnel_that_is_lost_again_and_again(words: List[str], tmp_path: Path)
     assert "its master did not answer within 3 s" in done.stderr
     assert "does not know this job's secret" in done.stderr
     assert state_of(tmp_path, id_in(done.stderr)) == "KILLED"
+
+
+@pytest.mark.slow
+def test_a_master_that_answers_no_more_does_not_cost_the_work(
+    words: List[str], tmp_path: Path
+) -> None:
+    patient = ["--conf", "tony.client.lease=10m", "--conf", "tony.task.max-missed-heartbeats=1000"]
+    with Running(tmp_path, *words, *patient, code=IMPATIENT) as running:
+        base, token = address(running)
+        app_id = id_in(running.err)
+        app = AppFolder(str(tmp_path / "home" / "apps" / app_id))
+        master = json.loads(Path(app.lock).read_text())["pid"]
+        os.kill(master, signal.SIGSTOP)
+        try:
+            assert running.end(timeout=120) == 3, running
+        finally:
+            os.kill(master, signal.SIGCONT)
+        assert "its master did not answer within 3 s" in running.err
+        assert f"was not ended. Open it again with: tony notebook --attach {app_id}" in running.err
+    assert state_of(tmp_path, app_id) == "RUNNING"
+    with Running(tmp_path, "notebook", "--attach", app_id) as running:
+        base, again = address(running)
+        assert again == token and get(f"{base}/?token={token}")[0] == 200
+    tony("kill", app_id, cwd=tmp_path)
 
 
 def test_a_jupyter_that_never_listens(words: List[str], tmp_path: Path) -> None:

@@ -154,7 +154,9 @@ def _serve(
             try:
                 status = notebook.run()
             except TunnelError as error:
-                if kills:
+                if notebook.was_open:  # its kernels may hold hours of work
+                    note(f"{app_id} was not ended. {_again(app_id)}")
+                elif kills:
                     kill(scheduler, app_id, f"its client could not open it: {error}")
                 raise
     finally:
@@ -169,9 +171,12 @@ def _serve(
         kill(scheduler, app_id, KILLED_BY.get(number, "killed by its client"))  # type: ignore[call-overload]
         note(f"{app_id} has ended")
     else:
-        note(f"{app_id} is still running. Open it again with: tony notebook --attach {app_id}; end"
-             f" it with: tony kill {app_id}")  # fmt: skip
+        note(f"{app_id} is still running. {_again(app_id)}")
     return exit_code_of(number)
+
+
+def _again(app_id: str) -> str:
+    return f"Open it again with: tony notebook --attach {app_id}; end it with: tony kill {app_id}"
 
 
 def load_notebook(args: argparse.Namespace) -> Loaded:

@@ -87,6 +87,11 @@ class Notebook:
             raise TunnelError(self._failure)
         return self._final
 
+    @property
+    def was_open(self) -> bool:
+        """Whether it has answered at least once."""
+        return bool(self._token)
+
     def stop(self) -> None:
         """Serve no more; from any thread or signal handler."""
         self._reactor.call_soon_threadsafe(self._reactor.stop)
