@@ -76,6 +76,8 @@ system_packages() {
     command -v kinit >/dev/null || missing+=(krb5-user)
     compgen -G '/usr/lib/*/libnss_wrapper.so' >/dev/null || missing+=(libnss-wrapper)
     command -v curl >/dev/null || missing+=(curl)
+    # The closed firewall between a client and the nodes, which only root can make.
+    ((EUID != 0)) || command -v nft >/dev/null || missing+=(nftables)
     # The browser that looks at the job's page.
     command -v chromium chromium-browser google-chrome >/dev/null || missing+=(chromium)
     for more in "$@"; do

@@ -3,6 +3,10 @@
 It listens at a socket in the working folder that only the task's user can open, and at no port.
 Its token is made here, and stands beside the socket in a file that only that user can read: the
 executor passes it to the job's owner, by the authenticated tunnel.
+
+The user's own configuration of Jupyter applies, but for how the server is reached: options of the
+command line override every configuration file. Jupyter runs in this process, which gives it that
+command line in memory: the real one, which other users of the node can read, has no token.
 """
 
 from __future__ import annotations
@@ -12,13 +16,16 @@ import contextlib
 import importlib.util
 import json
 import os
+import runpy
 import secrets
 import sys
+from importlib import metadata
 from typing import List, Sequence, Tuple
 
 FILE = "notebook.json"
 SOCKET = "notebook.sock"
 SERVER = "jupyterlab"
+IDENTITY = "jupyter_server.auth.identity.PasswordIdentityProvider"  # Jupyter's default
 MISSING = """\
 this Python has no JupyterLab: {python}
 install it where the notebook runs: `pip install jupyterlab` in the environment that --python_venv
@@ -46,21 +53,40 @@ def main(argv: Sequence[str]) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with os.fdopen(os.open(FILE, flags, 0o600), "w") as file:
         json.dump({"socket": SOCKET, "token": token}, file)
-    os.environ["JUPYTER_TOKEN"] = token
     os.environ.setdefault("JUPYTER_RUNTIME_DIR", os.path.join(here, ".jupyter-runtime"))
-    command = [sys.executable, "-m", SERVER, *options(folder, args.idle_timeout)]
-    sys.stdout.flush()
-    return os.execv(sys.executable, command)
+    sys.argv = [SERVER, *options(folder, args.idle_timeout, token)]
+    runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
+    return 0
 
 
-def options(folder: str, idle_s: float) -> List[str]:
+def options(folder: str, idle_s: float, token: str) -> List[str]:
     """Jupyter's options."""
     pairs: List[Tuple[str, object]] = [
         ("ServerApp.sock", SOCKET),
         ("ServerApp.sock_mode", "0600"),
         ("ServerApp.root_dir", folder),
         ("ServerApp.open_browser", False),
+        # What a configuration file may say against the socket, the token and the address:
+        ("ServerApp.ip", "localhost"),
+        ("ServerApp.port", 8888),  # the default, which alone goes together with a socket
+        ("ServerApp.allow_remote_access", False),
+        ("ServerApp.base_url", "/"),
+        ("ServerApp.certfile", ""),
+        ("ServerApp.keyfile", ""),
+        ("ServerApp.client_ca", ""),
+        ("ServerApp.autoreload", False),  # which would start it anew, by its command line
+        # At DEBUG the options are logged, and with them the token.
+        ("ServerApp.log_level", "INFO"),
+        ("LabApp.log_level", "INFO"),
     ]
+    if _is_before_2():
+        pairs += [("ServerApp.token", token), ("ServerApp.password", "")]
+    else:
+        pairs += [
+            ("IdentityProvider.token", token),
+            ("ServerApp.identity_provider_class", IDENTITY),
+            ("PasswordIdentityProvider.hashed_password", ""),
+        ]
     if os.geteuid() == 0:
         pairs.append(("ServerApp.allow_root", True))
     if idle_s > 0:
@@ -75,6 +101,14 @@ def options(folder: str, idle_s: float) -> List[str]:
             ("TerminalManager.cull_interval", look),
         ]
     return [f"--{name}={value}" for name, value in pairs]
+
+
+def _is_before_2() -> bool:
+    """Whether it is a Jupyter Server with older names of its options (of JupyterLab 3)."""
+    try:
+        return metadata.version("jupyter_server").startswith("1.")
+    except metadata.PackageNotFoundError:
+        return False
 
 
 if __name__ == "__main__":

@@ -54,6 +54,7 @@ class Running(NamedTuple):
     stderr_since: int
     observer: ProgramObserver
     env: Dict[str, str]
+    command: str
 
 
 class Program:
@@ -289,7 +290,9 @@ class Program:
             return False
         observer = ProgramObserver(self._around, start.session, env["TONY_REPORT_FILE"])
         observer.watch_stalls(start, {"stdout": stdout, "stderr": stderr}, env)
-        self.running = Running(start.session, spawned.pid, offsets["stderr"], observer, env)
+        self.running = Running(
+            start.session, spawned.pid, offsets["stderr"], observer, env, start.command
+        )
         called = environment.reachable_ports(start, given)
         self._watch = PortWatch(self._reactor, self._ports, called, spawned.pid, self._ports_lost)
         now, gpus = self._reactor.now(), self._gpu_allocation.gpus

@@ -284,7 +284,8 @@ class Shell:
         running = self._program.running
         if running is None:
             return None
-        return ProgramPlace(self._machine.task.name, running.env, self._program.folder)
+        task, folder = self._machine.task.name, self._program.folder
+        return ProgramPlace(task, running.env, folder, running.command)
 
     def _close_streams(self, reason: str, link: Optional[int] = None) -> None:
         """End all streams; where a link is named, those that were opened through it."""

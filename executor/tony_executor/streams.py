@@ -34,6 +34,7 @@ from tony_core.protocol.tunnel import (
     MAX_STREAMS,
     PIECE,
     WINDOW,
+    Refused,
     StreamKind,
     StreamWindow,
     pack_data,
@@ -47,7 +48,8 @@ from tony_executor.launch.shell_process import (
 )
 from tony_executor.launch.spawn import NotExecuted
 
-NOTEBOOK_FILE = "notebook.json"  # of the notebook's launcher, in the working folder
+LAUNCHER = "tony_notebook"  # in the command of a notebook's task
+NOTEBOOK_FILE = "notebook.json"  # of the launcher, in the working folder
 LARGEST_NOTEBOOK_FILE = 4096
 CONNECT_US = 200_000  # for Jupyter to take a connection
 DRAIN_S = 2.0  # from a shell's end to the end of its output, which a stray process may hold open
@@ -60,6 +62,7 @@ class ProgramPlace(NamedTuple):
     task: str
     env: Mapping[str, str]
     folder: str
+    command: str
 
 
 class Streams:
@@ -128,7 +131,7 @@ class Streams:
         try:
             place = self._admit(message)
             if message.kind == StreamKind.NOTEBOOK.value:
-                sock, note = connect_notebook(place.folder)
+                sock, note = connect_notebook(place)
                 ends: Tuple[Tuple[int, bool], ...] = ((sock.fileno(), False),)
                 stream = _Stream(
                     self._reactor, number, self._send, self._forget, sock.fileno(), ends, sock=sock
@@ -141,7 +144,7 @@ class Streams:
                     shell=shell,
                 )  # fmt: skip
         except Refusal as error:
-            self._send(StreamClosed(number, None, str(error)))
+            self._send(StreamClosed(number, None, str(error), error.refused.value))
             return
         self._streams[number] = stream
         self._send(StreamOpened(number, note))
@@ -151,12 +154,13 @@ class Streams:
         if not self._allowed.get(message.kind, False):
             raise Refusal(f"this site allows no {message.kind}s (tony.{message.kind}.enabled)")
         if message.stream in self._streams or len(self._streams) >= MAX_STREAMS:
-            raise Refusal("there are too many streams into this container")
+            raise Refusal("there are too many streams into this container", Refused.NOT_READY)
         place = self._place()
         if place is None:
-            raise Refusal(f"{message.task} runs no program (any more)")
+            raise Refusal(f"{message.task} runs no program (any more)", Refused.NO_PROGRAM)
         if message.task != place.task:
-            raise Refusal(f"this container runs {place.task} now, and no more {message.task}")
+            text = f"this container runs {place.task} now, and no more {message.task}"
+            raise Refusal(text, Refused.NO_PROGRAM)
         return place
 
     def _forget(self, number: int) -> None:
@@ -165,6 +169,10 @@ class Streams:
 
 class Refusal(Exception):
     """The stream is not opened, for the reason in the text."""
+
+    def __init__(self, reason: str, refused: Refused = Refused.FINAL) -> None:
+        super().__init__(reason)
+        self.refused = refused
 
 
 def _start(message: OpenStream, place: ProgramPlace) -> ShellProcess:
@@ -179,13 +187,16 @@ def _start(message: OpenStream, place: ProgramPlace) -> ShellProcess:
         raise Refusal(f"the shell cannot be started: {error}") from None
 
 
-def connect_notebook(folder: str) -> Tuple[socket.socket, str]:
+def connect_notebook(program: ProgramPlace) -> Tuple[socket.socket, str]:
     """A connection to the Jupyter of this container, and its token."""
+    folder = program.folder
     try:
         found = json.loads(_read_small(os.path.join(folder, NOTEBOOK_FILE)))
         name, token = os.path.basename(str(found["socket"])), str(found["token"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise Refusal("this task runs no notebook (yet)") from None
+        if LAUNCHER not in program.command:
+            raise Refusal(f"{program.task} runs no notebook") from None
+        raise Refusal(f"{program.task} runs no notebook yet", Refused.NOT_READY) from None
     sock = socket.socket(socket.AF_UNIX)
     # Its queue may be full for a moment; one that accepts nothing must not hold the executor up.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, CONNECT_US))
@@ -196,7 +207,8 @@ def connect_notebook(folder: str) -> Tuple[socket.socket, str]:
     except OSError as error:
         sock.close()
         reason = error.strerror or str(error)
-        raise Refusal(f"the notebook does not listen (yet): {reason}") from None
+        text = f"the notebook of {program.task} does not listen (yet): {reason}"
+        raise Refusal(text, Refused.NOT_READY) from None
     finally:
         os.close(place)
     sock.setblocking(False)

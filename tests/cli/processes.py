@@ -50,14 +50,14 @@ def tony(*words: str, cwd: Path, timeout: float = WAIT_S) -> subprocess.Complete
 
 
 class Running:
-    """One that goes on, with its output gathered in files."""
+    """One that goes on, with its output gathered in files; ``code``: Python that starts it."""
 
-    def __init__(self, cwd: Path, *words: str) -> None:
+    def __init__(self, cwd: Path, *words: str, code: str = "") -> None:
         self._out = cwd / f"out-{time.monotonic_ns()}"
         self._err = cwd / f"err-{time.monotonic_ns()}"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                command(*words),
+                [sys.executable, "-c", code, *words] if code else command(*words),
                 stdout=out,
                 stderr=err,
                 stdin=subprocess.DEVNULL,

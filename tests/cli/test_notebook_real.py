@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -18,8 +19,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.cli.processes import Running, tony, until
+from tests.cli.processes import Running, environment, tony, until
 from tests.second_user import as_stranger, needs_root
+from tony_core.schedulers.local.home import AppFolder
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -34,7 +36,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *words):
         pass  # Jupyter's own log has no token
     def do_GET(self):
-        allowed = "token=" + os.environ["JUPYTER_TOKEN"] in self.path
+        allowed = "token=" + options["IdentityProvider.token"] in self.path
         body = b"x" * 3_000_000 if "large" in self.path else repr(sorted(options)).encode()
         self.send_response(200 if allowed else 403)
         self.send_header("Content-Length", str(len(body) if allowed else 0))
@@ -192,6 +194,111 @@ def test_a_port_that_is_taken(words: List[str], tmp_path: Path) -> None:
     assert "RUNNING" not in tony("list", cwd=tmp_path).stdout
 
 
+class TestAttachedToAJobWithoutANotebook:
+    """One clear message, and no wait."""
+
+    def attach(self, app_id: str, folder: Path) -> str:
+        done = tony("notebook", "--attach", app_id, cwd=folder)
+        assert done.returncode == 3 and not done.stdout, done.stderr
+        return done.stderr
+
+    def submitted(self, folder: Path, *words: str) -> str:
+        done = tony("submit", "--detach", "--executes", "sleep 300", *words, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        app_id = id_in(done.stdout)
+        until(lambda: state_of(folder, app_id) == "RUNNING", "its start")
+        return app_id
+
+    def test_with_another_program(self, words: List[str], tmp_path: Path) -> None:
+        app_id = self.submitted(tmp_path)
+        until(lambda: "running" in tony("status", app_id, cwd=tmp_path).stdout, "its program")
+        assert "opens no notebook: worker:0 runs no notebook\n" in self.attach(app_id, tmp_path)
+        assert state_of(tmp_path, app_id) == "RUNNING", "it is not ended by who only looked"
+        tony("kill", app_id, cwd=tmp_path)
+        text = self.attach(app_id, tmp_path)
+        assert f"{app_id} has ended (KILLED), and its notebook with it" in text
+
+    def test_with_several_tasks(self, words: List[str], tmp_path: Path) -> None:
+        app_id = self.submitted(tmp_path, "--conf", "tony.worker.instances=2")
+        text = self.attach(app_id, tmp_path)
+        assert "has one task, and this job has worker:0, worker:1" in text
+        tony("kill", app_id, cwd=tmp_path)
+
+
+# The command line, with a wait that is shorter than its users would like.
+IMPATIENT = """
+import sys
+from tony_core.client import notebook, tunnel
+notebook.READY_S = tunnel.RETRY_S = 3.0
+from tony_core.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+# The same, with a key that is not the job's: each tunnel is lost in its handshake.
+WRONG_KEY = """
+from tony_core.client import tunnel
+real = tunnel.read_client_key
+tunnel.read_client_key = lambda *a: real(*a)._replace(key=bytes(32))
+"""
+
+
+def impatient(folder: Path, *words: str, before: str = "") -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", before + IMPATIENT, *words],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        cwd=folder,
+        timeout=60,
+    )
+    assert done.returncode == 3 and not done.stdout, done.stderr
+    return done
+
+
+def test_a_tunnel_that_is_lost_again_and_again(words: List[str], tmp_path: Path) -> None:
+    done = impatient(tmp_path, *words, before=WRONG_KEY)
+    assert "its master did not answer within 3 s" in done.stderr
+    assert "does not know this job's secret" in done.stderr
+    assert state_of(tmp_path, id_in(done.stderr)) == "KILLED"
+
+
+@pytest.mark.slow
+def test_a_master_that_answers_no_more_does_not_cost_the_work(
+    words: List[str], tmp_path: Path
+) -> None:
+    patient = ["--conf", "tony.client.lease=10m", "--conf", "tony.task.max-missed-heartbeats=1000"]
+    with Running(tmp_path, *words, *patient, code=IMPATIENT) as running:
+        base, token = address(running)
+        app_id = id_in(running.err)
+        app = AppFolder(str(tmp_path / "home" / "apps" / app_id))
+        master = json.loads(Path(app.lock).read_text())["pid"]
+        os.kill(master, signal.SIGSTOP)
+        try:
+            assert running.end(timeout=120) == 3, running
+        finally:
+            os.kill(master, signal.SIGCONT)
+        assert "its master did not answer within 3 s" in running.err
+        assert f"was not ended. Open it again with: tony notebook --attach {app_id}" in running.err
+    assert state_of(tmp_path, app_id) == "RUNNING"
+    with Running(tmp_path, "notebook", "--attach", app_id) as running:
+        base, again = address(running)
+        assert again == token and get(f"{base}/?token={token}")[0] == 200
+    tony("kill", app_id, cwd=tmp_path)
+
+
+def test_a_jupyter_that_never_listens(words: List[str], tmp_path: Path) -> None:
+    main = tmp_path / "packages" / "jupyterlab" / "__main__.py"
+    main.write_text("import time\ntime.sleep(300)\n")
+    done = impatient(tmp_path, *words)
+    assert "its notebook did not answer within 3 s" in done.stderr
+    assert "does not listen (yet)" in done.stderr
+    app_id = id_in(done.stderr)
+    assert state_of(tmp_path, app_id) == "KILLED"
+    shown = tony("status", app_id, cwd=tmp_path).stdout
+    assert "its client could not open it" in shown
+
+
 @needs_root
 def test_another_user_of_the_machine_gets_nothing(words: List[str], tmp_path: Path) -> None:
     with Running(tmp_path, *words) as running:
@@ -259,3 +366,76 @@ def test_a_cell_in_a_real_jupyter_and_its_idle_end(
         and os.path.exists(entry / "cmdline")
         and str(tmp_path / "home").encode() in (entry / "cmdline").read_bytes()
     ]
+
+
+# A user's own configuration of Jupyter, made for a server of his own.
+OWN_CONFIGURATION = """
+c.IdentityProvider.token = "theirs"
+c.ServerApp.token = "older"
+c.ServerApp.password = "argon2:theirs"
+c.PasswordIdentityProvider.hashed_password = "argon2:theirs"
+c.ServerApp.identity_provider_class = "jupyter_server.auth.identity.IdentityProvider"
+c.ServerApp.ip = "0.0.0.0"
+c.ServerApp.port = {port}
+c.ServerApp.base_url = "/theirs/"
+c.ServerApp.certfile = "/no/such/certificate"
+c.ServerApp.keyfile = "/no/such/key"
+c.ServerApp.allow_remote_access = True
+c.ServerApp.log_level = "DEBUG"
+c.LabApp.log_level = "DEBUG"
+"""
+
+
+def readable_words(token: str) -> List[str]:
+    """Processes whose command line or first environment has the token."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                if token.encode() in words:
+                    found.append(words.decode(errors="replace"))
+    return found
+
+
+@pytest.mark.frameworks
+@pytest.mark.parametrize("form", ["server", "lab", "json"])
+def test_the_printed_token_beats_the_users_own_configuration(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: Callable[[str], Path],
+    form: str,
+) -> None:
+    monkeypatch.setenv("TONY_HOME", str(tmp_path / "home"))
+    own = tmp_path / "theirs" / ".jupyter"
+    own.mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    if form == "json":
+        app = {"token": "older", "ip": "0.0.0.0", "port": port, "base_url": "/theirs/"}
+        content = {"IdentityProvider": {"token": "theirs"}, "ServerApp": app}
+        (own / "jupyter_server_config.json").write_text(json.dumps(content))
+    else:
+        text = OWN_CONFIGURATION.format(port=port)
+        (own / f"jupyter_{form}_config.py").write_text(text)
+    python = str(environment("jupyter") / "bin" / "python")
+    words = ["notebook", "--python_binary_path", python, "--memory", "1g",
+             "--shell_env", f"HOME={own.parent}"]  # fmt: skip
+    with Running(tmp_path, *words) as running:
+        base, token = address(running)
+        assert get(f"{base}/api/status?token={token}")[0] == 200, running
+        for theirs in ("theirs", "older"):
+            assert get(f"{base}/api/status?token={theirs}")[0] == 403
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", port), 5)
+        request = urllib.request.Request(
+            f"{base}/api/status?token={token}", headers={"Host": "a.name.of.others"}
+        )
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(request, timeout=30)
+        assert not readable_words(token)
+        folder = tmp_path / "home" / "apps" / id_in(running.err)
+        logs = [path for path in folder.rglob("std*") if path.is_file()]
+        assert logs and token not in "".join(path.read_text() for path in logs)
+        running.send(signal.SIGINT)
+        assert running.end() == 130, running

@@ -24,8 +24,8 @@ from tony_core.protocol.messages import (
     StreamOpened,
     StreamTaken,
 )
-from tony_core.protocol.tunnel import PIECE, WINDOW, pack_data, unpack_data
-from tony_executor.streams import Refusal, connect_notebook
+from tony_core.protocol.tunnel import PIECE, WINDOW, Refused, pack_data, unpack_data
+from tony_executor.streams import ProgramPlace, Refusal, connect_notebook
 
 # Leaves a child in a session of its own that ignores every signal it can.
 STRAY = "setsid bash -c 'trap \"\" TERM HUP INT; echo $$; exec 1>&- 2>&- 0<&-; sleep 300' &\n"
@@ -225,28 +225,44 @@ class TestRefusals:
             strict.send(OpenStream(1, "worker:0", "shell", ["true"]))
             closed = strict.expect(StreamClosed)
             assert "tony.shell.enabled" in closed.message and closed.exit_code is None
+            assert closed.refused == Refused.FINAL.value
         finally:
             strict.close()
 
     def test_without_a_program(self, master: Master, executor: Executor) -> None:
         master.prepare()
         master.send(OpenStream(1, "worker:0", "shell", ["true"]))
-        assert "no program" in master.expect(StreamClosed).message
+        closed = master.expect(StreamClosed)
+        assert "no program" in closed.message and closed.refused == Refused.NO_PROGRAM.value
 
     def test_for_a_task_that_is_not_here(self, master: Master, executor: Executor) -> None:
         started(master)
         master.send(OpenStream(1, "worker:1", "shell", ["true"]))
         assert "runs worker:0 now" in master.expect(StreamClosed).message
 
-    def test_of_a_notebook_where_none_runs(self, launch: Any) -> None:
+    @pytest.mark.parametrize(
+        ("command", "refused"),
+        [
+            ("sleep 300", Refused.FINAL),
+            ("sleep 300 && python3 -m tony_notebook", Refused.NOT_READY),
+        ],
+    )
+    def test_of_a_notebook_where_none_runs(
+        self, launch: Any, command: str, refused: Refused
+    ) -> None:
         notebooks = Master(notebook_enabled=True)
         try:
             launch(master=notebooks.address)
-            started(notebooks)
+            started(notebooks, command)
             notebooks.send(OpenStream(1, "worker:0", "notebook"))
-            assert "no notebook" in notebooks.expect(StreamClosed).message
+            closed = notebooks.expect(StreamClosed)
+            assert "no notebook" in closed.message and closed.refused == refused.value
         finally:
             notebooks.close()
+
+
+def notebook_in(folder: Path) -> ProgramPlace:
+    return ProgramPlace("worker:0", {}, str(folder), "python3 -m tony_notebook")
 
 
 def test_a_jupyter_that_accepts_nothing_holds_nothing_up(tmp_path: Path) -> None:
@@ -256,10 +272,10 @@ def test_a_jupyter_that_accepts_nothing_holds_nothing_up(tmp_path: Path) -> None
         full.bind(str(tmp_path / "notebook.sock"))
         full.listen(0)
         taken = []
-        with pytest.raises(Refusal, match="does not listen"):
+        with pytest.raises(Refusal, match="does not listen") as caught:
             for _ in range(5):
-                taken.append(connect_notebook(str(tmp_path))[0])
-        assert taken
+                taken.append(connect_notebook(notebook_in(tmp_path))[0])
+        assert taken and caught.value.refused is Refused.NOT_READY
         for sock in taken:
             sock.close()
 
@@ -271,4 +287,4 @@ def test_a_notebooks_file_may_be_anything(tmp_path: Path, content: Any) -> None:
     else:
         (tmp_path / "notebook.json").write_text(content)
     with pytest.raises(Refusal, match="no notebook"):
-        connect_notebook(str(tmp_path))
+        connect_notebook(notebook_in(tmp_path))

@@ -18,7 +18,7 @@ from tony_core.protocol.messages import (
     StreamOpened,
     StreamTaken,
 )
-from tony_core.protocol.tunnel import MAX_STREAMS, PIECE, WINDOW, pack_data
+from tony_core.protocol.tunnel import MAX_STREAMS, PIECE, WINDOW, Refused, pack_data
 
 PLACES = [
     TaskPlace("worker:0", "c0", True, "running"),
@@ -60,6 +60,12 @@ def refusal(client: Client) -> str:
     return message.message
 
 
+def refused(client: Client) -> Refused:
+    message = client.got[-1]
+    assert isinstance(message, StreamClosed)
+    return Refused(message.refused)
+
+
 def test_two_clients_with_the_same_numbers_are_kept_apart() -> None:
     world, ada, bob = World(), Client(), Client()
     world.open(ada, 1)
@@ -87,21 +93,40 @@ def test_what_the_site_forbids_is_refused(access: Access, kind: str) -> None:
     world, ada = World(access), Client()
     world.open(ada, 1, kind=kind)
     assert f"tony.{kind}.enabled" in refusal(ada) and world.sent == []
+    assert refused(ada) is Refused.FINAL
 
 
 @pytest.mark.parametrize(
-    ("task", "kind", "words"),
+    ("task", "kind", "words", "why"),
     [
-        ("worker:9", "shell", "there is no task 'worker:9'; the job has worker:0, worker:1"),
-        ("", "shell", "name one task with -t"),
-        ("worker:2", "shell", "worker:2 runs no program now: it is succeeded"),
-        ("worker:0", "fridge", "submit it again"),
+        (
+            "worker:9",
+            "shell",
+            "there is no task 'worker:9'; the job has worker:0, worker:1",
+            Refused.FINAL,
+        ),
+        ("", "shell", "name one task with -t", Refused.FINAL),
+        ("", "notebook", "has one task, and this job has worker:0, worker:1", Refused.FINAL),
+        (
+            "worker:2",
+            "shell",
+            "worker:2 runs no program now: it is succeeded",
+            Refused.NO_PROGRAM,
+        ),
+        ("worker:0", "fridge", "submit it again", Refused.FINAL),
     ],
 )
-def test_what_cannot_be_opened(task: str, kind: str, words: str) -> None:
+def test_what_cannot_be_opened(task: str, kind: str, words: str, why: Refused) -> None:
     world, ada = World(), Client()
     world.open(ada, 1, task, kind=kind)
-    assert words in refusal(ada) and world.sent == []
+    assert words in refusal(ada) and world.sent == [] and refused(ada) is why
+
+
+@pytest.mark.parametrize("kind", ["shell", "notebook"])
+def test_a_job_without_tasks_yet_may_have_some_later(kind: str) -> None:
+    world, ada = World(places=[]), Client()
+    world.open(ada, 1, "", kind=kind)
+    assert "none yet" in refusal(ada) and refused(ada) is Refused.NO_PROGRAM
 
 
 def test_the_only_task_needs_no_name() -> None:
@@ -114,7 +139,7 @@ def test_an_executor_that_is_not_connected() -> None:
     world, ada = World(), Client()
     world.connected = False
     world.open(ada, 1)
-    assert "not connected now" in refusal(ada)
+    assert "not connected now" in refusal(ada) and refused(ada) is Refused.NO_PROGRAM
 
 
 def test_a_client_that_sends_more_than_its_window() -> None:
@@ -180,4 +205,5 @@ def test_the_number_of_streams_is_bounded() -> None:
     world, ada = World(), Client()
     for number in range(MAX_STREAMS + 1):
         world.open(ada, number)
+    assert refused(ada) is Refused.NOT_READY
     assert "open streams already" in refusal(ada) and len(world.sent) == MAX_STREAMS

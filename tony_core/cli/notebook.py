@@ -5,7 +5,8 @@
 
 It is a job like any other: with a queue, a page and a history. It ends with this command (Ctrl-C)
 unless --detach was given, and when it has been idle for --idle-timeout. The address that is printed
-holds Jupyter's token: keep it to yourself. The exit code is that of tony submit.
+holds Jupyter's token: keep it to yourself. The exit code is that of tony submit; 3: the job opens
+no notebook.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ def _submit(args: argparse.Namespace, interrupts: Interrupts) -> int:
 
 def _attach(args: argparse.Namespace, interrupts: Interrupts) -> int:
     from tony_core.cli.options import hinting, scheduler_of
+    from tony_core.client.errors import TunnelError
     from tony_core.client.lookup import resolve
 
     scheduler = scheduler_of(args, args.attach)
@@ -113,6 +115,9 @@ def _attach(args: argparse.Namespace, interrupts: Interrupts) -> int:
         with hinting(args, scheduler):
             app_id = resolve(scheduler, args.attach).app_id
         scheduler.owner_folder(app_id)  # raises where it is another user's
+        state = scheduler.status(app_id).state
+        if state.ended:
+            raise TunnelError(f"{app_id} has ended ({state.value}), and its notebook with it")
         interrupts.defer()
         return _serve(args, interrupts, scheduler, app_id, kills=False)
     finally:
@@ -126,6 +131,7 @@ def _serve(
     app_id: str,
     kills: bool,
 ) -> int:
+    from tony_core.client.errors import TunnelError
     from tony_core.client.exit_codes import exit_code_of_state
     from tony_core.client.kill import kill
     from tony_core.client.notebook import Notebook
@@ -145,7 +151,14 @@ def _serve(
             raise UsageError(f"--port {args.port}: {error.strerror or error}") from None
         interrupts.defer(notebook.stop)
         if not interrupts.received:
-            status = notebook.run()
+            try:
+                status = notebook.run()
+            except TunnelError as error:
+                if notebook.was_open:  # its kernels may hold hours of work
+                    note(f"{app_id} was not ended. {_again(app_id)}")
+                elif kills:
+                    kill(scheduler, app_id, f"its client could not open it: {error}")
+                raise
     finally:
         reactor.close()
     if status is not None:
@@ -158,9 +171,12 @@ def _serve(
         kill(scheduler, app_id, KILLED_BY.get(number, "killed by its client"))  # type: ignore[call-overload]
         note(f"{app_id} has ended")
     else:
-        note(f"{app_id} is still running. Open it again with: tony notebook --attach {app_id}; end"
-             f" it with: tony kill {app_id}")  # fmt: skip
+        note(f"{app_id} is still running. {_again(app_id)}")
     return exit_code_of(number)
+
+
+def _again(app_id: str) -> str:
+    return f"Open it again with: tony notebook --attach {app_id}; end it with: tony kill {app_id}"
 
 
 def load_notebook(args: argparse.Namespace) -> Loaded:

@@ -4,6 +4,10 @@ Each connection to the port is a stream of the tunnel. The port is on the loopba
 user's own processes (and root's) are let in, where the system shows whose they are; Jupyter's token
 is asked for in any case. A tunnel that is lost, because the job's master was started anew, is
 opened again while the job runs.
+
+A job that will open no notebook ends the serving at once. One that may, has :data:`READY_S`: from
+when its master could first be asked, and again from when its program runs. For a container it
+waits as long as the job does, which has deadlines of its own.
 """
 
 from __future__ import annotations
@@ -19,11 +23,12 @@ from tony_core.loopback import loopback_address
 from tony_core.protocol import socket_owners
 from tony_core.protocol.link import Listener, listen
 from tony_core.protocol.reactor import Reactor
-from tony_core.protocol.tunnel import PIECE, WINDOW
+from tony_core.protocol.tunnel import PIECE, WINDOW, Refused
 from tony_core.schedulers.port import AppState, AppStatus, Scheduler, SchedulerError
 
 ASK_S = 0.5  # between two tries while the notebook does not answer yet
 QUIET_S = 20.0  # a master that has just started has no key for its owner yet, nor Jupyter a socket
+READY_S = 300.0
 LOOK_S = 2.0  # between two looks at the job's state
 
 
@@ -48,8 +53,9 @@ class Notebook:
         self._tunnel: Optional[Tunnel] = None
         self._token = ""
         self._noted = ""
-        self._since = reactor.now()  # there is no tunnel
-        self._asked_since = self._since  # the notebook is asked whether it answers
+        self._since = reactor.now()  # when the present wait began
+        self._waits_for = ""
+        self._failure = ""
         self._final: Optional[AppStatus] = None
         self._stopped = threading.Event()
         self._connections: Dict[int, _Connection] = {}
@@ -59,7 +65,10 @@ class Notebook:
         self._thread = threading.Thread(target=self._look, name="job-state", daemon=True)
 
     def run(self) -> Optional[AppStatus]:
-        """Serve until the job has ended; None after :meth:`stop`."""
+        """Serve until the job has ended; None after :meth:`stop`.
+
+        Raises :class:`TunnelError` where the job opens no notebook.
+        """
         self._thread.start()
         self._reactor.call_later(0, self._connect)
         try:
@@ -74,7 +83,14 @@ class Notebook:
             self._sockets.close()
             self._thread.join(LOOK_S)
             self._scheduler.close()
+        if self._failure and self._final is None:
+            raise TunnelError(self._failure)
         return self._final
+
+    @property
+    def was_open(self) -> bool:
+        """Whether it has answered at least once."""
+        return bool(self._token)
 
     def stop(self) -> None:
         """Serve no more; from any thread or signal handler."""
@@ -88,21 +104,21 @@ class Notebook:
                 self._tunnel = open_tunnel(
                     self._scheduler, self._app_id, self._reactor, self._tunnel_lost
                 )
+            else:
+                self._wait("")  # in the scheduler's queue; or it has ended, which _look sees
         except (TunnelError, SchedulerError) as error:
-            if self._reactor.now() - self._since > QUIET_S:
-                self._note(str(error))
-        if self._tunnel is None:
-            self._reactor.call_later(ASK_S, self._connect)
-        else:
-            self._asked_since = self._reactor.now()
+            self._wait("its master", str(error))
+        if self._tunnel is not None:
             self._ask()
+        else:
+            self._reactor.call_later(ASK_S, self._connect)
 
     def _tunnel_lost(self, reason: str) -> None:
         self._tunnel = None
-        self._since = self._reactor.now()
         for connection in list(self._connections.values()):
             connection.drop()
         if self._final is None:
+            self._wait("its master", reason)  # one that is lost again and again has a deadline too
             self._note(f"the connection to the job was lost ({reason}); trying again")
             self._reactor.call_later(ASK_S, self._connect)
 
@@ -113,16 +129,35 @@ class Notebook:
 
     def _answers(self, token: str) -> None:
         self._noted = ""
+        self._wait("")
         if token != self._token:  # the first, or that of a restarted task
             self._token = token
             host = loopback_address()
             host = f"[{host}]" if ":" in host else host
             self._on_ready(f"http://{host}:{self._listener.port}/lab?token={token}")
 
-    def _not_yet(self, reason: str) -> None:
-        if "tony.notebook.enabled" in reason or self._reactor.now() - self._asked_since > QUIET_S:
-            self._note(reason)
+    def _not_yet(self, reason: str, refused: str) -> None:
+        if refused == Refused.FINAL.value:
+            self._fail(f"{self._app_id} opens no notebook: {reason}")
+            return
+        has_program = refused != Refused.NO_PROGRAM.value
+        self._wait("its notebook" if has_program else "its program", reason, has_program)
         self._reactor.call_later(ASK_S, self._ask)
+
+    def _wait(self, what: str, reason: str = "", has_deadline: bool = True) -> None:
+        """Note a wait for something (or for nothing); one that takes long is explained."""
+        now = self._reactor.now()
+        if what != self._waits_for or not what:
+            self._waits_for, self._since = what, now
+        waited = now - self._since
+        if has_deadline and waited > READY_S:
+            self._fail(f"{self._app_id}: {what} did not answer within {READY_S:g} s: {reason}")
+        elif reason and waited > QUIET_S:
+            self._note(reason)
+
+    def _fail(self, reason: str) -> None:
+        self._failure = reason
+        self._reactor.stop()
 
     def _note(self, text: str) -> None:
         if text != self._noted:
@@ -178,7 +213,7 @@ class Notebook:
 class _Probe(ClientStream):
     """Asks whether the notebook answers."""
 
-    def __init__(self, found: Callable[[str], None], not_yet: Callable[[str], None]) -> None:
+    def __init__(self, found: Callable[[str], None], not_yet: Callable[[str, str], None]) -> None:
         super().__init__()
         self._found = found
         self._not_yet = not_yet
@@ -191,7 +226,7 @@ class _Probe(ClientStream):
 
     def ended(self, exit_code: Optional[int], message: str) -> None:
         if not self._is_open:
-            self._not_yet(message)
+            self._not_yet(message, self.refused)
 
 
 class _Connection(ClientStream):

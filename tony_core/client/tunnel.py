@@ -215,6 +215,7 @@ class Tunnel:
             stream.writable()
         elif isinstance(message, StreamClosed):
             del self._streams[message.stream]
+            stream.refused = message.refused
             stream.ended(message.exit_code, message.message)
 
     def _lose(self, reason: str) -> None:
@@ -290,6 +291,7 @@ class ClientStream:
         self.window = StreamWindow()  # of what we send
         self.tunnel: Optional[Tunnel] = None
         self.number = 0
+        self.refused = ""  # where it did not begin: a value of Refused
 
     def begin(self, tunnel: Tunnel, number: int) -> None:
         self.tunnel, self.number = tunnel, number

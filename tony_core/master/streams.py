@@ -7,7 +7,7 @@ stream but its two windows, by which it refuses a peer that sends more than the 
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, NamedTuple, Optional, Protocol, Tuple
+from typing import Callable, Dict, List, NamedTuple, Protocol, Tuple, Union
 
 from tony_core.job.spec import Access
 from tony_core.protocol.codec import ProtocolError
@@ -21,7 +21,14 @@ from tony_core.protocol.messages import (
     StreamOpened,
     StreamTaken,
 )
-from tony_core.protocol.tunnel import MAX_STREAMS, PIECE, StreamKind, StreamWindow, packed_size
+from tony_core.protocol.tunnel import (
+    MAX_STREAMS,
+    PIECE,
+    Refused,
+    StreamKind,
+    StreamWindow,
+    packed_size,
+)
 
 MOST_WORDS = 100_000  # characters of a command
 
@@ -40,6 +47,13 @@ class TaskPlace(NamedTuple):
     container_id: str
     is_running: bool
     state: str
+
+
+class _Refusal(NamedTuple):
+    """The stream is not opened, for this reason."""
+
+    refused: Refused
+    reason: str
 
 
 class _Stream(NamedTuple):
@@ -97,9 +111,9 @@ class StreamTable:
     def _open(self, client: StreamClient, message: OpenStream) -> None:
         if (client, message.stream) in self._numbers:
             raise ProtocolError("the number of a stream is used twice")
-        place, refusal = self._find(message)
-        if place is None:
-            client.send(StreamClosed(message.stream, None, refusal))
+        place = self._find(message)
+        if isinstance(place, _Refusal):
+            client.send(_closed(message, place))
             return
         self._last += 1
         number = self._last
@@ -109,35 +123,47 @@ class StreamTable:
         if not self._send(place.container_id, message._replace(stream=number, task=place.task)):
             self._forget(number)
             text = f"the executor of {place.task} is not connected now; try again"
-            client.send(StreamClosed(message.stream, None, text))
+            client.send(_closed(message, _Refusal(Refused.NO_PROGRAM, text)))
         elif message.kind == StreamKind.SHELL.value:
             what = "a command is run" if message.command else "a shell is opened"
             self._tell_story(place.task, f"{what} beside the program, by the job's owner")
 
-    def _find(self, message: OpenStream) -> Tuple[Optional[TaskPlace], str]:
-        """The place to open it in; or None and the reason why it is refused."""
+    def _find(self, message: OpenStream) -> Union[TaskPlace, _Refusal]:
+        """The place to open it in, or the reason why it is refused."""
         try:
             kind = StreamKind(message.kind)
         except ValueError:
-            return None, "this job's version of tony has no such streams; submit it again"
+            text = "this job's version of tony has no such streams; submit it again"
+            return _Refusal(Refused.FINAL, text)
         if not self._allowed[kind]:
-            return None, f"this site allows no {kind.value}s (tony.{kind.value}.enabled)"
-        if len(self._streams) >= MAX_STREAMS:
-            return None, f"the job has {MAX_STREAMS} open streams already; end some"
+            text = f"this site allows no {kind.value}s (tony.{kind.value}.enabled)"
+            return _Refusal(Refused.FINAL, text)
         if sum(map(len, message.command)) > MOST_WORDS:
-            return None, f"the command has more than {MOST_WORDS} characters"
+            return _Refusal(Refused.FINAL, f"the command has more than {MOST_WORDS} characters")
+        if len(self._streams) >= MAX_STREAMS:
+            text = f"the job has {MAX_STREAMS} open streams already; end some"
+            return _Refusal(Refused.NOT_READY, text)
         places = self._places()
         found = [place for place in places if place.task == message.task]
         if not message.task and len(places) == 1:
             found = places
         if not found:
-            names = ", ".join(place.task for place in places[:8])
-            more = f" and {len(places) - 8} more" if len(places) > 8 else ""
-            what = f"there is no task {message.task!r}" if message.task else "name one task with -t"
-            return None, f"{what}; the job has {names or 'none yet'}{more}"
+            return self._no_task(kind, message.task, [place.task for place in places])
         if not found[0].is_running:
-            return None, f"{found[0].task} runs no program now: it is {found[0].state}"
-        return found[0], ""
+            text = f"{found[0].task} runs no program now: it is {found[0].state}"
+            return _Refusal(Refused.NO_PROGRAM, text)
+        return found[0]
+
+    def _no_task(self, kind: StreamKind, task: str, tasks: List[str]) -> _Refusal:
+        more = f" and {len(tasks) - 8} more" if len(tasks) > 8 else ""
+        names = f"{', '.join(tasks[:8]) or 'none yet'}{more}"
+        if task:
+            what = f"there is no task {task!r}; the job has {names}"
+        elif kind is StreamKind.NOTEBOOK and tasks:
+            what = f"a notebook's job has one task, and this job has {names}"
+        else:
+            what = f"name one task with -t; the job has {names}"
+        return _Refusal(Refused.FINAL if tasks else Refused.NO_PROGRAM, what)
 
     # ------------------------------------------------------------------ from executors
 
@@ -176,6 +202,10 @@ class StreamTable:
     def _forget(self, number: int) -> None:
         stream = self._streams.pop(number)
         del self._numbers[stream.client, stream.number]
+
+
+def _closed(message: OpenStream, refusal: _Refusal) -> StreamClosed:
+    return StreamClosed(message.stream, None, refusal.reason, refusal.refused.value)
 
 
 def _size(message: StreamData) -> int:

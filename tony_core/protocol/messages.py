@@ -407,6 +407,7 @@ class StreamClosed(NamedTuple):
     stream: int
     exit_code: Optional[int] = None  # of its process
     message: str = ""  # why it ended before its process did, or could not begin
+    refused: str = ""  # where it did not begin: a value of tunnel.Refused
 
 
 STREAM_TO_MASTER = (StreamOpened, StreamData, StreamTaken, StreamClosed)

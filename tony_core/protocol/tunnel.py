@@ -58,6 +58,14 @@ class StreamKind(str, Enum):
     NOTEBOOK = "notebook"  # a connection to the task's Jupyter
 
 
+class Refused(str, Enum):
+    """Why a stream did not begin: whether another try can succeed."""
+
+    FINAL = "final"  # none can
+    NO_PROGRAM = "no program"  # the task's program does not run (yet)
+    NOT_READY = "not ready"  # it runs, and what the stream leads to does not answer (yet)
+
+
 def client_key(secret: bytes) -> bytes:
     """The key by which a job's owner proves himself to its master."""
     return container_key(secret, CLIENT)

@@ -34,20 +34,28 @@ def until(ready: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
 
 
 class Running:
-    """A ``tony submit`` in the foreground."""
+    """A ``tony submit``, or another verb, in the foreground; ``group``: its processes' group."""
 
-    def __init__(self, tony: Tony, words: List[str], cwd: Path) -> None:
+    def __init__(
+        self,
+        tony: Tony,
+        words: List[str],
+        cwd: Path,
+        verb: str = "submit",
+        group: Optional[int] = None,
+    ) -> None:
         self.tony = tony
         tony.folder.mkdir(parents=True, exist_ok=True)
         self._output = tony.folder / f"submit-{len(tony.started)}.out"
         with self._output.open("w") as output:
             self.process = subprocess.Popen(
-                [*tony.command, "submit", *tony.choice, *words],
+                [*tony.command, verb, *tony.choice, *words],
                 cwd=cwd,
                 env=tony.env,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                group=group,
             )
 
     @property
@@ -151,6 +159,12 @@ class Tony:
         settings = {**({"tony.am.memory": "256"} if small else {}), **(conf or {})}
         spelt = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         running = Running(self, [*spelt, *words], cwd or self.folder)
+        self.started.append(running)
+        return running
+
+    def start(self, verb: str, *words: str, group: Optional[int] = None) -> Running:
+        """Start another verb; it is ended at the test's end if it has not by then."""
+        running = Running(self, list(words), self.folder, verb, group)
         self.started.append(running)
         return running
 

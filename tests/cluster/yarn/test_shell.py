@@ -10,6 +10,7 @@ from typing import Callable, List, Optional, Tuple
 
 import pytest
 
+from tests.cluster.firewall import Firewall, addresses_of
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.hadoop.jars import VERSIONS
 from tests.cluster.yarn.jobs import Running, Tony, until
@@ -80,6 +81,26 @@ def test_a_command_in_a_container(
     text = "i=0; while [ $i -lt 300 ]; do i=$((i + 1)); echo $i; sleep 0.03; done"
     code, out, err = shell(one, closed, [job.app_id, "-t", "worker:0", "--", "sh", "-c", text])
     assert code == 0 and out.split()[-1] == b"300", err
+    one.json("kill", job.app_id)
+    until(one.nothing_runs, "nothing is left")
+
+
+@pytest.mark.parametrize(
+    "verdict", ["drop", pytest.param("reject with tcp reset", marks=pytest.mark.nightly)]
+)
+def test_a_command_through_a_closed_firewall(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony], verdict: str
+) -> None:
+    one = tony_on(hadoop())
+    job = started(one)
+    with Firewall(addresses_of(one.cluster), verdict) as firewall:  # type: ignore[arg-type]
+        running = one.start(
+            *("shell", job.app_id, "-t", "worker:1", "--"),
+            *("sh", "-c", 'echo "task $TASK_INDEX"; exit 7'),
+            group=firewall.group,
+        )
+        assert running.ends(7) == "task 1\n"
+        assert firewall.stopped > 0, "it has tried the master itself"
     one.json("kill", job.app_id)
     until(one.nothing_runs, "nothing is left")
 

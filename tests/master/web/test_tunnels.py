@@ -293,5 +293,5 @@ def test_the_jobs_end_reaches_the_client(site: Site) -> None:
     client.exchange()
     (closed,) = client.got
     fields: Dict[str, Any] = closed._asdict()
-    assert fields == {"stream": 1, "exit_code": None, "message": "the job has ended"}
+    assert fields == {"stream": 1, "exit_code": None, "message": "the job has ended", "refused": ""}
     assert site.ask("PUT", "new")[0] == 503

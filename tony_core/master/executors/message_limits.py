@@ -173,7 +173,7 @@ class MessageLimits:
     def _stream_closed(self, m: StreamClosed) -> StreamClosed:
         if m.exit_code is not None:
             _check_range("StreamClosed.exit_code", m.exit_code, 0, 255)
-        return m._replace(message=_text(m.message, TEXT))
+        return m._replace(message=_text(m.message, TEXT), refused=_text(m.refused, NAME))
 
     def _known(self, values: Mapping[str, float]) -> Dict[str, float]:
         found = {}

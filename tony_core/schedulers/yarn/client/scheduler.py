@@ -237,7 +237,10 @@ class YarnScheduler(port.Scheduler):
                     f"{app_id} is {owner}'s: only {owner} may enter its containers (you are"
                     f" {self.user})"
                 )
-            return home.follow_pointer(folder)[0]
+            try:
+                return home.follow_pointer(folder)[0]
+            except FileNotFoundError:
+                return folder  # its master has written nothing yet
         except HadoopError as error:
             raise refusals.translate_error(error, f"looking for the key of {app_id}") from error
         except OSError as error:
