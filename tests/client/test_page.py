@@ -49,6 +49,16 @@ def test_every_request_renews_the_lease(server: PageServer, page: JobPage) -> No
     assert [headers["X-Tony-Client"] for headers in server.headers] == ["1", "1"]
 
 
+def test_a_look_renews_nothing(server: PageServer) -> None:
+    page = JobPage(server.url, timeout_s=2.0, renews_lease=False)
+    page.job()
+    page.events(0)
+    page.close()
+    for headers in server.headers:
+        assert "X-Tony-Client" not in headers
+        assert not headers["User-Agent"].startswith("tony-client/")
+
+
 def test_a_long_poll_ends_with_the_event(server: PageServer, page: JobPage) -> None:
     timer = threading.Timer(0.2, server.tell, ["late"])
     timer.start()

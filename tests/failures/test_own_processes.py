@@ -138,7 +138,15 @@ def test_a_client_is_killed_and_its_job_ends_with_its_lease(tony_home: Path) -> 
     finally:
         client.kill()
         client.wait()
-    wreck = Wreck.of(tony_home, application_of(out.read_text()))
+    app_id = application_of(out.read_text())
+    wreck = Wreck.of(tony_home, app_id)
+
+    def looks(verb: str) -> bool:
+        done = subprocess.run(command(verb, app_id), env=environment(), capture_output=True)
+        assert done.returncode in (0, 1), done.stderr
+        return wreck.status().state.ended
+
+    until(lambda: looks("status") or looks("describe"), "its end, though it is looked at")
     wreck.ends(AppState.KILLED, "lease")
 
 

@@ -128,7 +128,7 @@ def await_end(
 def _open_page(url: str, scheduler: Scheduler) -> JobPage:
     from tony_core.client.page import JobPage  # and HTTP, mail, TLS: 19 ms, for jobs that run
 
-    return JobPage(url, PAGE_S, scheduler.web)
+    return JobPage(url, PAGE_S, scheduler.web, renews_lease=False)
 
 
 def page_view(scheduler: Scheduler, status: AppStatus) -> Optional[JobView]:

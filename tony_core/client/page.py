@@ -2,7 +2,8 @@
 
 One connection is kept open and used again. Everything that goes wrong is a :class:`PageError`: the
 scheduler is asked first about a job, the page second, and its readers must manage without it. Each
-request renews the client's lease on the job (``tony.client.lease``).
+request of a client that waits for the job renews its lease (``tony.client.lease``); one that looks
+once, or for many (``tony status``, the portal), must not: the job would outlive its client.
 
 Behind a ResourceManager's proxy four things differ. It drops the headers that it does not know, so
 the User-Agent too says that a client asks. A request authenticates as the cluster wants it
@@ -38,6 +39,7 @@ HEADERS = {
     "Accept": "application/json",
     "User-Agent": f"tony-client/{__version__}",
 }
+ONLOOKER = {"Accept": "application/json", "User-Agent": f"tony-onlooker/{__version__}"}
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0  # between two requests through a proxy
 _PROXY = re.compile(r"/proxy/(application_\d+_\d+)/")
 
@@ -53,6 +55,7 @@ class JobPage:
         *,
         problem_of: Callable[[str], str] = lambda url: "",
         most_bytes: int = MOST_BYTES,
+        renews_lease: bool = True,
     ) -> None:
         """``access`` is for a proxy in front of the page; by default as the Hadoop user.
 
@@ -68,7 +71,9 @@ class JobPage:
         self._gone = threading.Event()  # abort() was called
         found = _PROXY.search(self.url)
         self.proxied = found is not None
-        self._fields = {**HEADERS, "Cookie": f"checked_{found[1]}=true"} if found else HEADERS
+        self._fields = dict(HEADERS if renews_lease else ONLOOKER)
+        if found:
+            self._fields["Cookie"] = f"checked_{found[1]}=true"
         if not self.proxied:
             access = WebAccess()  # the page itself knows no users
         self._access = access or WebAccess(_user())

@@ -1,8 +1,9 @@
 """The client's lease: where the client asked for one, its job ends with the client.
 
 Airflow and Azkaban set ``tony.client.lease``: their operator looks at the job's page every
-few seconds, and each look renews the lease. A look that waits for news (a long poll) is a
-client that is there: while one is open, the lease does not run. Pure: times are the caller's.
+few seconds, and each look renews the lease; the looks of others (a browser, ``tony status``, the
+portal) do not. A look that waits for news (a long poll) is a client that is there: while one is
+open, the lease does not run. Pure: times are the caller's.
 
 A client may be gone before its first look: Airflow's task is deferred, and marked failed before any
 trigger has run. So until that look a shorter lease counts (``tony.client.first-lease``).

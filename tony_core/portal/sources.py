@@ -100,8 +100,9 @@ class Sources:
             except SchedulerError as error:
                 raise PageError(str(error)) from None
             return JobPage(
-                status.page_url or "", FIRST_S, access, problem_of=problem_of, most_bytes=MOST_BYTES
-            )
+                status.page_url or "", FIRST_S, access, problem_of=problem_of,
+                most_bytes=MOST_BYTES, renews_lease=False,
+            )  # fmt: skip
 
         return self._pages.get(key, open_page)
 
