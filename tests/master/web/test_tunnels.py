@@ -16,12 +16,14 @@ from tests.master.test_streams import PLACES
 from tony_core.job.spec import Access
 from tony_core.master.streams import StreamTable
 from tony_core.master.web import tunnels as module
+from tony_core.master.web.proxy_gate import ProxyGate
 from tony_core.master.web.server import MAX_CONNECTIONS, Exchange, WebServer
 from tony_core.master.web.tunnels import Tunnels
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import Message, OpenStream, StreamData, StreamOpened
 from tony_core.protocol.tunnel import CLIENT, client_key, pack_data
+from tony_core.schedulers.container_pool import WebProxy
 
 SECRET = b"the secret of the test's job"
 
@@ -29,14 +31,13 @@ SECRET = b"the secret of the test's job"
 class Site:
     """A server with tunnels, and what they send to executors."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, proxied: bool) -> None:
         self.running = running
         self.sent: List[Tuple[str, Message]] = []
         self.table = StreamTable(Access(), lambda: PLACES, self._send, lambda task, text: None)
-        self.is_proxied = False
-        self.tunnels = Tunnels(
-            running.reactor, SECRET, self.table, lambda exchange: self.is_proxied
-        )
+        proxy = WebProxy(("127.0.0.1",), "http://rm/proxy/app_1/")
+        gate = ProxyGate(running.reactor, "tester", proxy) if proxied else None
+        self.tunnels = Tunnels(running.reactor, SECRET, self.table, gate)
         self.server = WebServer(running.reactor, "127.0.0.1", 0, self._handle)
 
     def _handle(self, exchange: Exchange) -> None:
@@ -61,11 +62,15 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     with Running() as running:
-        made = running.do(lambda: Site(running))
+        made = running.do(lambda: Site(running, getattr(request, "param", "") == "proxied"))
         yield made
         running.do(made.server.close)
+
+
+#: A site that all requests reach by a proxy, whose address it has not looked up yet.
+proxied = pytest.mark.parametrize("site", ["proxied"], indirect=True)
 
 
 class Client:
@@ -252,13 +257,38 @@ def test_strangers_cannot_fill_the_places(site: Site) -> None:
     Client(site).shake()
 
 
+@proxied
 def test_another_user_of_the_proxy_cannot_fill_them_either(site: Site) -> None:
-    site.is_proxied = True
     status, body = site.ask("PUT", "new", user="ann")
     mine = json.loads(body)["tunnel"]
     for _ in range(2 * module.MOST_UNPROVED):
         assert site.ask("PUT", "new", user="mallory")[0] == 200
     assert status == 200 and mine in site.names()
+
+
+@proxied
+def test_the_first_request_of_all_is_known_as_the_proxys(site: Site) -> None:
+    """No one has read the page before, so no address of a proxy was looked up."""
+    client = Client(site)
+    client.shake()
+    before = time.monotonic()
+    assert client.down(wait=20) == (200, b"")
+    assert time.monotonic() - before < 10, "a thread of the ResourceManager is not held"
+
+
+def test_who_has_proved_nothing_waits_for_a_moment_only(site: Site) -> None:
+    client = Client(site)
+    client.down_at = len(client.down()[1])
+    before = time.monotonic()
+    assert client.down(wait=20) == (200, b"")
+    assert time.monotonic() - before < 10
+
+
+@proxied
+def test_a_refusal_after_a_lookup_is_an_answer(site: Site) -> None:
+    site.running.do(lambda: site.tunnels.close("the job has ended"))
+    status, body = site.ask("PUT", "new")
+    assert status == 503 and b"ending" in body
 
 
 def test_open_tunnels_are_bounded(site: Site) -> None:

@@ -33,7 +33,7 @@ import socket
 from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 from urllib.parse import unquote_plus
 
-from tony_core.master.web.server import Exchange, Response
+from tony_core.master.web.server import Exchange, Handler, Response
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.resolver import RESOLVER
 from tony_core.protocol.user_groups import groups_of
@@ -65,22 +65,33 @@ class ProxyGate:
         """Whether it is a proxy's, as far as their addresses are known by now."""
         return _plain(address) in self._proxies
 
-    def admit(self, exchange: Exchange, let_in: Callable[[Exchange], None]) -> None:
+    def admit(self, exchange: Exchange, let_in: Handler) -> None:
         """Pass a request on, now or soon, or refuse it."""
+        self.identify(exchange, lambda exchange: self._admit(exchange, let_in))
+
+    def identify(self, exchange: Exchange, then: Handler) -> None:
+        """Pass a request on, once it is known whether the proxy asks (:meth:`is_proxy`)."""
         if exchange.done:
             return  # it went away while something was looked up
-        if not self.is_proxy(exchange.peer()):
-            if self._looking or self._reactor.now() - self._looked >= AGAIN_S:
-                self._look(lambda: exchange.reactor.call(self.admit, exchange, let_in))
-            else:
-                self._refuse(exchange, "this page can only be read through the cluster's web proxy")
+        if self.is_proxy(exchange.peer()):
+            exchange.trust()
+        elif self._looking or self._reactor.now() - self._looked >= AGAIN_S:
+            self._look(lambda: exchange.handle(lambda exchange: self.identify(exchange, then)))
             return
-        exchange.trust()
+        then(exchange)
+
+    def _admit(self, exchange: Exchange, let_in: Handler) -> None:
+        if exchange.done:
+            return
+        if not self.is_proxy(exchange.peer()):
+            self._refuse(exchange, "this page can only be read through the cluster's web proxy")
+            return
         user = user_of(exchange.request.headers.get("cookie", ""))
         allowed = self._may_read(user)
         if allowed is None:
             self._look_up_groups(
-                user or "", lambda: exchange.reactor.call(self.admit, exchange, let_in)
+                user or "",
+                lambda: exchange.handle(lambda exchange: self._admit(exchange, let_in)),
             )
         elif allowed:
             let_in(exchange)

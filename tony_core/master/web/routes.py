@@ -204,10 +204,6 @@ class Page:
             else:
                 route(exchange)
 
-    def is_proxy(self, exchange: Exchange) -> bool:
-        """Whether a cluster's proxy asks, as far as the proxies are known by now."""
-        return self._gate is not None and self._gate.is_proxy(exchange.peer())
-
     def watched_lately(self) -> bool:
         """Whether a person seems to be looking."""
         return self._watched is not None and self._reactor.now() - self._watched < WATCHED_S

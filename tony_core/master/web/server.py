@@ -82,6 +82,10 @@ class Exchange:
         """The handler has found out who asks, and lets the connection keep its place."""
         self._connection.trusted = True
 
+    def handle(self, handler: Handler) -> None:
+        """Let this handler answer, now or later; what it raises becomes the answer."""
+        self._connection.handle(self, handler)
+
     def close_after(self) -> None:
         """Let the answer be the connection's last."""
         self.request = self.request._replace(keep_alive=False)
@@ -278,12 +282,15 @@ class _Connection:
             self._refuse(BadRequest(403, "a page of another site may not post here"))
             return
         self._current = exchange = Exchange(self, request)
+        self.handle(exchange, self._handler)
+
+    def handle(self, exchange: Exchange, handler: Handler) -> None:
         try:
-            self._handler(exchange)
+            handler(exchange)
         except BadRequest as error:
             exchange.answer(Response(error.status, f"{error}\n".encode(), headers=_TEXT_ONLY))
         except Exception as error:  # a reader's page is not worth the job's master
-            self._server.on_error(request, error)
+            self._server.on_error(exchange.request, error)
             self.reactor.report(error)
             if exchange.streams:
                 self.close()

@@ -83,7 +83,7 @@ class StatusSite:
             reactor,
             unpack_secret(context.secret).secret,
             self.streams,
-            self.page.is_proxy,
+            gate,
         )
         self.server = WebServer(
             reactor, self.bind, 0, self.page.handle, self._page_failed, self.page.screen

@@ -15,10 +15,10 @@ import binascii
 import json
 import os
 from collections import Counter
-from typing import Callable, Dict, List, Optional
+from typing import Dict, List, Optional
 
 from tony_core.master.streams import StreamTable
-from tony_core.master.web.proxy_gate import user_of
+from tony_core.master.web.proxy_gate import ProxyGate, user_of
 from tony_core.master.web.request import BadRequest, seconds, whole_number
 from tony_core.master.web.server import Exchange, Response
 from tony_core.protocol.channel import Channel
@@ -33,11 +33,12 @@ from tony_core.protocol.tunnel import (
 )
 
 MOST_OPEN = 16
-MOST_UNPROVED = 16
+MOST_UNPROVED = 64  # a handshake takes milliseconds: none is pushed out by a few calls a second
 HANDSHAKE_S = 15.0
 SILENT_S = 30.0  # without a request, a client counts as gone
 GONE_S = 5.0  # the same, after the end of a connection in which a request waited
 LONGEST_WAIT_S = 20.0
+UNPROVED_WAIT_S = 1.0  # of who has proved nothing yet
 LARGEST = 256 * 1024  # of one message of a client's
 PIECE = 512 * 1024  # of one answer
 _HEAD = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -51,12 +52,12 @@ class Tunnels:
         reactor: Reactor,
         secret: bytes,
         streams: StreamTable,
-        is_proxy: Callable[[Exchange], bool],
+        gate: Optional[ProxyGate],  # None: no request comes by a proxy
     ) -> None:
         self._reactor = reactor
         self._secret = secret
         self._streams = streams
-        self._is_proxy = is_proxy
+        self._gate = gate
         self._tunnels: Dict[str, _Tunnel] = {}
         self._closed = False
 
@@ -68,7 +69,10 @@ class Tunnels:
         method = exchange.request.method
         try:
             if words == ["new"] and method == "PUT":
-                self._new(exchange)
+                if self._gate is not None:
+                    self._gate.identify(exchange, self._new)
+                else:
+                    self._new(exchange)
             elif len(words) == 2:
                 self._go_on(exchange, words[0], method, words[1])
             else:
@@ -98,7 +102,7 @@ class Tunnels:
         if sum(tunnel.established for tunnel in self._tunnels.values()) >= MOST_OPEN:
             raise BadRequest(503, f"the job has {MOST_OPEN} tunnels already; end some")
         peer = exchange.peer()
-        if self._is_proxy(exchange):  # which all users come by, and which names them
+        if self._is_proxied(exchange):  # which all users come by, and which names them
             peer += f" {user_of(exchange.request.headers.get('cookie', ''))}"
         unproved = [tunnel for tunnel in self._tunnels.values() if not tunnel.established]
         if len(unproved) >= MOST_UNPROVED:
@@ -132,12 +136,16 @@ class Tunnels:
                 raise BadRequest(400, "the body is no base64") from None
             _answer(exchange, {"next": tunnel.receive(at, data)})
         elif (method, verb) == ("GET", "down"):
-            wait = min(LONGEST_WAIT_S, seconds(query.get("wait", "0"), "wait"))
-            tunnel.fetch(exchange, at, 0.0 if self._is_proxy(exchange) else wait)
+            wait = min(tunnel.longest_wait_s, seconds(query.get("wait", "0"), "wait"))
+            tunnel.fetch(exchange, at, 0.0 if self._is_proxied(exchange) else wait)
         else:
             raise BadRequest(404, "there is no such request of a tunnel")
         if tunnel.established:
             exchange.trust()
+
+    def _is_proxied(self, exchange: Exchange) -> bool:
+        # The request that opened the tunnel has made sure that the proxies are known.
+        return self._gate is not None and self._gate.is_proxy(exchange.peer())
 
 
 class _Tunnel:
@@ -174,6 +182,11 @@ class _Tunnel:
     def established(self) -> bool:
         """Whether the client has proved to be the job's owner."""
         return self._channel.established
+
+    @property
+    def longest_wait_s(self) -> float:
+        """How long a request may wait for bytes."""
+        return LONGEST_WAIT_S if self.established else UNPROVED_WAIT_S
 
     def receive(self, at: int, data: bytes) -> int:
         """Take the client's bytes; returns the position of what it should send next."""
