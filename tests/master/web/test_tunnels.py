@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import http.client
 import json
+import socket
 import time
 from contextlib import suppress
 from typing import Any, Dict, Iterator, List, Tuple
@@ -38,7 +39,9 @@ class Site:
         proxy = WebProxy(("127.0.0.1",), "http://rm/proxy/app_1/")
         gate = ProxyGate(running.reactor, "tester", proxy) if proxied else None
         self.tunnels = Tunnels(running.reactor, SECRET, self.table, gate)
-        self.server = WebServer(running.reactor, "127.0.0.1", 0, self._handle)
+        self.server = WebServer(
+            running.reactor, "127.0.0.1", 0, self._handle, body_limit=self.tunnels.body_limit
+        )
 
     def _handle(self, exchange: Exchange) -> None:
         self.tunnels.handle(exchange)
@@ -289,6 +292,39 @@ def test_a_refusal_after_a_lookup_is_an_answer(site: Site) -> None:
     site.running.do(lambda: site.tunnels.close("the job has ended"))
     status, body = site.ask("PUT", "new")
     assert status == 503 and b"ending" in body
+
+
+def test_bodies_that_strangers_announce_do_not_keep_the_owners_out(site: Site) -> None:
+    """Neither those who name no tunnel, nor those who have proved nothing in theirs."""
+    owner = Client(site)
+    owner.shake()
+    unproved = Client(site).name
+    strangers = []
+    for number in range(40):
+        sock = socket.create_connection(("127.0.0.1", site.server.port), 30)
+        name = unproved if number % 2 else "nothing"
+        with suppress(OSError):
+            sock.sendall(
+                f"PUT /tunnel/{name}/up?at=0 HTTP/1.1\r\nContent-Length: 4000000\r\n\r\n".encode()
+            )
+            sock.sendall(bytes(900_000))
+        strangers.append(sock)
+    owner.channel.send(StreamData(7, pack_data(bytes(30_000))))
+    assert owner.exchange()[0] == 200
+    assert site.running.do(lambda: site.server.held) == 0
+    with suppress(ConnectionResetError):
+        assert strangers[0].recv(100).startswith(b"HTTP/1.1 413 ")
+    for sock in strangers:
+        sock.close()
+
+
+def test_who_knows_an_open_tunnel_sends_no_more_than_a_piece(site: Site) -> None:
+    owner = Client(site)
+    owner.shake()
+    with suppress(ConnectionError):  # it is refused by its head, while it is sent
+        assert site.ask("PUT", f"{owner.name}/up?at=0", b"A" * (module.LARGEST_BODY + 4))[0] == 413
+    assert site.running.do(lambda: site.server.held) == 0
+    assert owner.exchange()[0] == 200
 
 
 def test_open_tunnels_are_bounded(site: Site) -> None:

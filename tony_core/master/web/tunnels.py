@@ -19,8 +19,8 @@ from typing import Dict, List, Optional
 
 from tony_core.master.streams import StreamTable
 from tony_core.master.web.proxy_gate import ProxyGate, user_of
-from tony_core.master.web.request import BadRequest, seconds, whole_number
-from tony_core.master.web.server import Exchange, Response
+from tony_core.master.web.request import BadRequest, Request, seconds, whole_number
+from tony_core.master.web.server import SMALL_BODY, Exchange, Response
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import Message
@@ -40,6 +40,7 @@ GONE_S = 5.0  # the same, after the end of a connection in which a request waite
 LONGEST_WAIT_S = 20.0
 UNPROVED_WAIT_S = 1.0  # of who has proved nothing yet
 LARGEST = 256 * 1024  # of one message of a client's
+LARGEST_BODY = 512 * 1024  # of one request, in base64
 PIECE = 512 * 1024  # of one answer
 _HEAD = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -84,6 +85,11 @@ class Tunnels:
             raise BadRequest(410, str(error)) from None
         tunnel = self._tunnels.get(words[0])
         return tunnel is not None and tunnel.established
+
+    def body_limit(self, request: Request) -> int:
+        """The bytes of a body that are taken: few of who does not name an open tunnel."""
+        tunnel = self._tunnels.get(request.path[len(PREFIX) :].partition("/")[0])
+        return LARGEST_BODY if tunnel is not None and tunnel.established else SMALL_BODY
 
     def close(self, reason: str) -> None:
         """End all tunnels: the job has ended."""
