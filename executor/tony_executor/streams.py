@@ -50,7 +50,9 @@ from tony_executor.launch.spawn import NotExecuted
 NOTEBOOK_FILE = "notebook.json"  # of the notebook's launcher, in the working folder
 LARGEST_NOTEBOOK_FILE = 4096
 CONNECT_US = 200_000  # for Jupyter to take a connection
-DRAIN_S = 2.0  # from a shell's end to the end of its output, which a stray process may hold open
+#: From a shell's end to the end of its output, which a stray process may hold open. The time that
+#: the client needs to take some does not count.
+DRAIN_S = 2.0
 BASH = "/bin/bash"
 
 
@@ -258,7 +260,11 @@ class _Stream:
 
     def write(self, data: bytes, end: bool) -> None:
         """Take bytes for it."""
+        if not data and not end:
+            raise ProtocolError("a stream sends a message without bytes")
         if self._entry is None or self._input_ended:
+            if not data:
+                return
             self._send(StreamTaken(self._number, len(data)))  # nothing reads them any more
             return
         if len(self._unwritten) + len(data) > WINDOW:
@@ -270,7 +276,9 @@ class _Stream:
     def taken(self, count: int) -> None:
         """Note that the client has taken output."""
         self._window.taken(count)
-        self._watch()
+        if not self._closed:
+            self._limit_drain()
+            self._watch()
 
     def resize(self, rows: int, columns: int) -> None:
         """Give its terminal another size."""
@@ -284,6 +292,13 @@ class _Stream:
         if not self._outputs or self._closed:
             self._finish()
         else:
+            self._limit_drain()
+
+    def _limit_drain(self) -> None:
+        if self._drain is not None:
+            self._drain.cancel()
+            self._drain = None
+        if self._exit_code is not None and self._window.left > 0:
             self._drain = self._reactor.call_later(DRAIN_S, self._finish)
 
     def close(self, reason: str) -> None:
@@ -328,6 +343,7 @@ class _Stream:
             self._window.send(len(data))
             self._send(StreamData(self._number, pack_data(data), error=self._outputs[fd]))
             if self._window.left <= 0:
+                self._limit_drain()
                 self._watch()
             return
         del self._outputs[fd]

@@ -25,7 +25,7 @@ from tony_core.protocol.messages import (
     StreamTaken,
 )
 from tony_core.protocol.tunnel import PIECE, WINDOW, pack_data, unpack_data
-from tony_executor.streams import Refusal, connect_notebook
+from tony_executor.streams import DRAIN_S, Refusal, connect_notebook
 
 # Leaves a child in a session of its own that ignores every signal it can.
 STRAY = "setsid bash -c 'trap \"\" TERM HUP INT; echo $$; exec 1>&- 2>&- 0<&-; sleep 300' &\n"
@@ -214,6 +214,25 @@ def test_more_input_than_the_window_ends_the_stream(master: Master, executor: Ex
     for _ in range(2 * WINDOW // PIECE + 3):
         master.send(StreamData(1, pack_data(bytes(PIECE))))
     assert "window" in shell.closed().message
+
+
+def test_a_message_without_bytes_ends_the_stream(master: Master, executor: Executor) -> None:
+    started(master)
+    shell = Shell(master, 1, "sleep", "300")
+    master.expect(StreamOpened)
+    master.send(StreamData(1, ""))
+    assert "without bytes" in shell.closed().message
+
+
+def test_the_end_of_the_output_waits_for_its_reader(master: Master, executor: Executor) -> None:
+    """A reader may be slower than a shell's end: nothing of the output is cut off."""
+    started(master)
+    size = WINDOW + 40_000  # more than the window, less than it and a pipe
+    shell = Shell(master, 1, "head", "-c", str(size), "/dev/zero")
+    master.wait(DRAIN_S + 2.0)
+    assert not master.received(StreamClosed)
+    assert shell.closed() == StreamClosed(1, 0)
+    assert len(shell.text()) == size
 
 
 class TestRefusals:

@@ -141,6 +141,37 @@ def test_an_executor_that_sends_more_than_its_window_loses_that_stream_only() ->
     assert ada.got[-1] == StreamOpened(2)
 
 
+def test_messages_that_no_window_counts_are_refused() -> None:
+    world, ada = World(), Client()
+    world.open(ada, 1)
+    before = len(world.sent)
+    for message in (StreamData(1, ""), StreamTaken(1, 0)):
+        with pytest.raises(ProtocolError):
+            world.table.from_client(ada, message)
+    world.table.from_client(ada, StreamData(1, "", end=True))
+    with pytest.raises(ProtocolError, match="after its end"):
+        world.table.from_client(ada, StreamData(1, "", end=True))
+    assert len(world.sent) == before + 1
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [StreamData(1, "")],
+        [StreamTaken(1, 0)],
+        [StreamOpened(1), StreamOpened(1)],
+        [StreamData(1, "", end=True), StreamData(1, "", end=True)],
+    ],
+)
+def test_an_executor_that_floods_a_client_loses_the_stream(messages: List[Message]) -> None:
+    world, ada = World(), Client()
+    world.open(ada, 1)
+    for message in messages:
+        world.table.from_executor("c0", message)
+    assert refusal(ada) and len(ada.got) == len(messages)
+    assert world.sent[-1] == ("c0", CloseStream(1))
+
+
 def test_taking_more_than_was_sent() -> None:
     world, ada = World(), Client()
     world.open(ada, 1)

@@ -181,7 +181,7 @@ def test_an_end_that_fetches_nothing_is_bounded() -> None:
         sent.write(b"x")
 
 
-@given(st.lists(st.integers(0, WINDOW // 3)))
+@given(st.lists(st.integers(1, WINDOW // 3)))
 def test_a_window_is_never_overdrawn(pieces: List[int]) -> None:
     window = StreamWindow()
     out = 0
@@ -189,13 +189,29 @@ def test_a_window_is_never_overdrawn(pieces: List[int]) -> None:
         if size > window.left:
             with pytest.raises(ProtocolError):
                 window.send(size)
-            window.taken(out)
+            if out:
+                window.taken(out)
             out = 0
         window.send(size)
         out += size
         assert window.left + out == WINDOW
     with pytest.raises(ProtocolError):
         window.taken(out + 1)
+
+
+def test_messages_without_bytes_are_refused_but_for_one_end() -> None:
+    """A window would not bound how many of them come."""
+    window = StreamWindow()
+    with pytest.raises(ProtocolError, match="without bytes"):
+        window.send(0)
+    window.send(5)
+    with pytest.raises(ProtocolError, match="or nothing"):
+        window.taken(0)
+    window.send(0, end=True)
+    for count in (0, 1):
+        with pytest.raises(ProtocolError, match="after its end"):
+            window.send(count, end=True)
+    window.taken(5)
 
 
 @given(st.binary(max_size=200))

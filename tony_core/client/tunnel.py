@@ -298,8 +298,8 @@ class ClientStream:
         """Send bytes, no more than the window has left."""
         for at in range(0, len(data), PIECE) or (0,):
             piece = data[at : at + PIECE]
-            self.window.send(len(piece))
             last = end and at + PIECE >= len(data)
+            self.window.send(len(piece), last)
             self._send(StreamData(self.number, pack_data(piece), end=last))
 
     def take(self, count: int) -> None:

@@ -42,12 +42,20 @@ class TaskPlace(NamedTuple):
     state: str
 
 
-class _Stream(NamedTuple):
-    client: StreamClient
-    number: int  # the client's
-    container_id: str
-    to_client: StreamWindow
-    to_executor: StreamWindow
+class _Stream:
+    def __init__(self, client: StreamClient, number: int, container_id: str) -> None:
+        self.client = client
+        self.number = number  # the client's
+        self.container_id = container_id
+        self.to_client = StreamWindow()
+        self.to_executor = StreamWindow()
+        self._is_open = False
+
+    def open(self) -> None:
+        """Note that its other end stands."""
+        if self._is_open:
+            raise ProtocolError("a stream is opened twice")
+        self._is_open = True
 
 
 class StreamTable:
@@ -82,7 +90,7 @@ class StreamTable:
             return  # it has ended, and the client does not know yet
         stream = self._streams[number]
         if isinstance(message, StreamData):
-            stream.to_executor.send(_size(message))
+            stream.to_executor.send(_size(message), message.end)
         elif isinstance(message, StreamTaken):
             stream.to_client.taken(message.size)
         self._send(stream.container_id, message._replace(stream=number))
@@ -103,7 +111,7 @@ class StreamTable:
             return
         self._last += 1
         number = self._last
-        stream = _Stream(client, message.stream, place.container_id, StreamWindow(), StreamWindow())
+        stream = _Stream(client, message.stream, place.container_id)
         self._streams[number] = stream
         self._numbers[client, message.stream] = number
         if not self._send(place.container_id, message._replace(stream=number, task=place.task)):
@@ -148,8 +156,10 @@ class StreamTable:
         if stream is None or stream.container_id != container_id:
             return  # its client is gone, and the executor does not know yet
         try:
-            if isinstance(message, StreamData):
-                stream.to_client.send(_size(message))
+            if isinstance(message, StreamOpened):
+                stream.open()
+            elif isinstance(message, StreamData):
+                stream.to_client.send(_size(message), message.end)
             elif isinstance(message, StreamTaken):
                 stream.to_executor.taken(message.size)
         except ProtocolError as error:

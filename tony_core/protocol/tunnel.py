@@ -27,7 +27,9 @@ nothing. As on every channel without TLS, the bytes are not hidden.
 
 In the channel go streams (``messages.py``). Each direction of a stream has a window: a sender
 that has :data:`WINDOW` bytes out waits until the peer has taken some. So nothing between a
-program that prints without end and a terminal that is stopped holds more than that.
+program that prints without end and a terminal that is stopped holds more than that. A message
+without bytes is none of a stream's, but for the one that ends its direction: the window would not
+bound how many of them come.
 
 Python 3.8.
 """
@@ -122,18 +124,24 @@ class StreamWindow:
 
     def __init__(self, size: int = WINDOW) -> None:
         self.left = size
+        self.ended = False  # no bytes follow
         self._size = size
 
-    def send(self, count: int) -> None:
-        """Note bytes that go out."""
+    def send(self, count: int, end: bool = False) -> None:
+        """Note bytes that go out in one message; none at all only with the end."""
+        if self.ended:
+            raise ProtocolError("a stream sends more after its end")
         if count > self.left:
             raise ProtocolError("a stream sends more than its window")
+        if count < 1 and not end:
+            raise ProtocolError("a stream sends a message without bytes")
         self.left -= count
+        self.ended = end
 
     def taken(self, count: int) -> None:
         """Note bytes that the receiver has taken."""
-        if not 0 <= count <= self._size - self.left:
-            raise ProtocolError("a stream takes more than it was sent")
+        if not 1 <= count <= self._size - self.left:
+            raise ProtocolError("a stream takes more than it was sent, or nothing")
         self.left += count
 
 
