@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, List
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations
 from tests.protocol.ends import master_end
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.codec import ProtocolError
@@ -15,6 +17,7 @@ from tony_core.protocol.messages import CloseStream, Message, OpenStream, Stream
 from tony_core.protocol.tunnel import (
     CLIENT,
     WINDOW,
+    ClientKey,
     ReceivedBytes,
     SentBytes,
     StreamWindow,
@@ -122,6 +125,17 @@ def test_the_key_makes_a_client() -> None:
     shake(client, master)
     assert master.speaks_for(CLIENT)
     assert client_key(SECRET) != client_key(SECRET + b"x")
+
+
+def test_the_keys_file() -> None:
+    key = ClientKey(client_key(SECRET), "http://node:80/")
+    assert ClientKey.from_json(key.to_json()) == key
+
+
+@fuzz(content=mutations(ClientKey(b"k" * 32, "http://node:80/").to_json(), b"[" * 5000, b"[1]"))
+def test_a_damaged_keys_file_is_a_value_error(content: bytes) -> None:
+    with suppress(ValueError):
+        assert len(ClientKey.from_json(content).key) < 100
 
 
 def test_an_executors_key_does_not_make_a_client() -> None:

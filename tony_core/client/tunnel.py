@@ -59,14 +59,13 @@ def read_client_key(scheduler: Scheduler, app_id: str) -> ClientKey:
     """The key of the owner's tunnels; SchedulerError where the job is another user's."""
     location = join(scheduler.owner_folder(app_id), KEY_FILE)
     try:
-        found = read_object(filesystem(location).get(location, 1 << 16))
-        return ClientKey(bytes.fromhex(str(found["key"])), str(found["page_url"]))
+        return ClientKey.from_json(filesystem(location).get(location, 1 << 16))
     except FileNotFoundError:
         raise TunnelError(
             f"{app_id} has no key for its owner: it does not run (yet), or was submitted by an"
             " older version of tony"
         ) from None
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise TunnelError(f"{location} cannot be read: {error}") from error
 
 

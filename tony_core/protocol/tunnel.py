@@ -37,6 +37,7 @@ Python 3.8.
 from __future__ import annotations
 
 import binascii
+import json
 from enum import Enum
 from typing import NamedTuple
 
@@ -70,6 +71,19 @@ class ClientKey(NamedTuple):
 
     key: bytes
     page_url: str  # where the master itself listens
+
+    def to_json(self) -> bytes:
+        """The file."""
+        return json.dumps({"key": self.key.hex(), "page_url": self.page_url}).encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> ClientKey:
+        """Read the file; raises ValueError for anything else."""
+        try:
+            found = json.loads(content)
+            return cls(bytes.fromhex(found["key"]), str(found["page_url"]))
+        except (KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"it holds no key and page_url: {error}") from None
 
 
 class TunnelBroken(ProtocolError):

@@ -33,6 +33,7 @@ import socket
 from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 from urllib.parse import unquote_plus
 
+from tony_core.job.units import AccessList
 from tony_core.master.web.server import Exchange, Handler, Response
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.resolver import RESOLVER
@@ -53,7 +54,7 @@ class ProxyGate:
         self._hosts = [name for name in proxy.hosts if name]
         self._static = proxy.static_user
         self._unauthenticated = frozenset(proxy.unauthenticated)
-        self._users, self._groups = acl(proxy.view_acl)
+        self._readers = AccessList.parse(proxy.view_acl)
         self._public_url = proxy.public_url
         self._proxies: FrozenSet[str] = frozenset()
         self._looked = -math.inf
@@ -110,13 +111,13 @@ class ProxyGate:
         """None: his groups would have to be known."""
         if self._unauthenticated and (not user or self._is_unauthenticated(user)):
             return False
-        if "*" in self._users:
+        if self._readers.is_for_all:
             return True
         if not user:
             return user is None and bool(self._static)
-        if user in (self._owner, self._static) or user in self._users:
+        if user in (self._owner, self._static) or user in self._readers.users:
             return True
-        if not self._groups:
+        if not self._readers.groups:
             return False
         at, member = self._known.get(user, (-math.inf, False))
         return member if self._reactor.now() - at < GROUPS_S else None
@@ -152,7 +153,7 @@ class ProxyGate:
         def found(groups: FrozenSet[str]) -> None:
             if len(self._known) > 1000:
                 self._known.clear()
-            self._known[user] = (self._reactor.now(), bool(groups & self._groups))
+            self._known[user] = (self._reactor.now(), bool(groups & self._readers.groups))
             then()
 
         RESOLVER.resolve(
@@ -171,18 +172,6 @@ def user_of(cookies: str) -> Optional[str]:
     if not found:
         return None
     return found[0] if len(found) == 1 else ""
-
-
-def acl(text: str) -> Tuple[FrozenSet[str], FrozenSet[str]]:
-    """Users and groups of a list as Hadoop writes it: ``user,user group,group``."""
-    if text.strip() == "*":
-        return frozenset("*"), frozenset()
-    users, _, groups = text.partition(" ")
-
-    def names(part: str) -> FrozenSet[str]:
-        return frozenset(name.strip() for name in part.split(",") if name.strip())
-
-    return names(users), names(groups)
 
 
 def addresses_of(hosts: List[str]) -> FrozenSet[str]:
