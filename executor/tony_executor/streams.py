@@ -223,7 +223,7 @@ class _Stream:
         number: int,
         send: Callable[[Message], None],
         forget: Callable[[int], None],
-        entry: int,
+        input_fd: int,
         outputs: Tuple[Tuple[int, bool], ...],
         shell: Optional[ShellProcess] = None,
         sock: Optional[socket.socket] = None,
@@ -233,7 +233,7 @@ class _Stream:
         self._number = number
         self._send = send
         self._forget = forget
-        self._entry: Optional[int] = entry
+        self._input: Optional[int] = input_fd
         self._outputs: Dict[int, bool] = dict(outputs)
         self._shell = shell
         self._sock = sock
@@ -262,7 +262,7 @@ class _Stream:
         """Take bytes for it."""
         if not data and not end:
             raise ProtocolError("a stream sends a message without bytes")
-        if self._entry is None or self._input_ended:
+        if self._input is None or self._input_ended:
             if not data:
                 return
             self._send(StreamTaken(self._number, len(data)))  # nothing reads them any more
@@ -282,8 +282,8 @@ class _Stream:
 
     def resize(self, rows: int, columns: int) -> None:
         """Give its terminal another size."""
-        if self._is_terminal and self._entry is not None and not self._closed:
-            resize(self._entry, rows, columns)
+        if self._is_terminal and self._input is not None and not self._closed:
+            resize(self._input, rows, columns)
 
     def exited(self, exit_code: int) -> None:
         """Note the end of its process; what it has written may still be to come."""
@@ -321,8 +321,8 @@ class _Stream:
         reads = self._window.left > 0
         for fd in self._outputs:
             wanted.setdefault(fd, [False, False])[0] = reads
-        if self._entry is not None:
-            wanted.setdefault(self._entry, [False, False])[1] = bool(self._unwritten)
+        if self._input is not None:
+            wanted.setdefault(self._input, [False, False])[1] = bool(self._unwritten)
         for fd, (readable, writable) in wanted.items():
             self._reactor.watch(
                 fd,
@@ -347,8 +347,8 @@ class _Stream:
                 self._watch()
             return
         del self._outputs[fd]
-        if fd == self._entry:
-            self._watch_entry_only(fd)
+        if fd == self._input:
+            self._watch_input_only(fd)
         else:
             self._reactor.unwatch(fd)
             if self._sock is None:  # a socket's has two directions, and is closed at the end
@@ -362,19 +362,19 @@ class _Stream:
         elif self.pid is None:
             self._finish()
 
-    def _watch_entry_only(self, fd: int) -> None:
+    def _watch_input_only(self, fd: int) -> None:
         if self._sock is None or not self._unwritten:
             self._reactor.unwatch(fd)
         else:
             self._reactor.watch(fd, None, self._flush)
 
     def _flush(self) -> None:
-        if self._entry is None:
+        if self._input is None:
             return
         count = 0
         try:
             while self._unwritten:
-                written = os.write(self._entry, self._unwritten[:PIECE])
+                written = os.write(self._input, self._unwritten[:PIECE])
                 del self._unwritten[:written]
                 count += written
         except (BlockingIOError, InterruptedError):
@@ -392,24 +392,24 @@ class _Stream:
         self._watch()
 
     def _end_input(self) -> None:
-        fd = self._entry
+        fd = self._input
         if self._sock is not None:
             try:
                 self._sock.shutdown(socket.SHUT_WR)
             except OSError:
                 pass  # the other end has gone
-            self._entry = None
+            self._input = None
             if not self._outputs:
                 self._finish()
         elif not self._is_terminal and fd is not None:
-            self._entry = None
+            self._input = None
             self._reactor.unwatch(fd)
             os.close(fd)
 
     def _close_descriptors(self) -> None:
         open_ones = set(self._outputs)
-        if self._entry is not None:
-            open_ones.add(self._entry)
+        if self._input is not None:
+            open_ones.add(self._input)
         if self._sock is not None:
             self._reactor.unwatch(self._sock.fileno())
             self._sock.close()
@@ -418,7 +418,7 @@ class _Stream:
                 self._reactor.unwatch(fd)
                 os.close(fd)
         self._outputs.clear()
-        self._entry = None
+        self._input = None
 
     def _finish(self) -> None:
         """Report the end, once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, List
+from typing import Any, List, Tuple
 
 import pytest
 from hypothesis import given
@@ -30,8 +30,11 @@ from tony_core.protocol.tunnel import (
 
 SECRET = b"the secret of the test's job"
 
-#: What happens to each request: arrives; arrives but its answer is lost; is lost; arrives twice.
-FATES = st.lists(st.sampled_from(["arrives", "no answer", "lost", "twice"]), max_size=60)
+#: What happens to each request: arrives; arrives but its answer is lost; is lost; arrives twice;
+#: arrives, and then a copy of an old one does that was long on its way.
+FATES = st.lists(
+    st.sampled_from(["arrives", "no answer", "lost", "twice", "old copy"]), max_size=60
+)
 
 
 @given(
@@ -45,6 +48,7 @@ def test_all_bytes_arrive_once_and_in_order(
     sent, received = SentBytes(), ReceivedBytes()
     arrived = b""
     at, turn = 0, 0
+    copies = []
     for data in [*writes, b""]:
         sent.write(data)
         while at < sent.end:
@@ -55,6 +59,12 @@ def test_all_bytes_arrive_once_and_in_order(
                 continue
             for _ in range(2 if fate == "twice" else 1):
                 arrived += received.accept(at, piece)
+            copies.append((at, piece))
+            if fate == "old copy":
+                old_at, old_piece = copies[turn % len(copies)]
+                assert received.accept(old_at, old_piece) == b""
+                with suppress(TunnelBroken):
+                    sent.read(old_at, 10)
             if fate != "no answer":
                 at = received.next
     assert arrived == b"".join(writes)
@@ -92,6 +102,7 @@ class Flow:
         self._source, self._target = source, target
         self._sent, self._received = SentBytes(), ReceivedBytes()
         self._at = 0
+        self._copies: List[Tuple[int, bytes]] = []
         self.messages: List[Message] = []
 
     def step(self, size: int, fate: str) -> None:
@@ -102,6 +113,12 @@ class Flow:
         for _ in range(2 if fate == "twice" else 1):
             fresh = self._received.accept(self._at, piece)
             self.messages += self._target.receive(fresh) if fresh else []
+        self._copies.append((self._at, piece))
+        if fate == "old copy":
+            old_at, old_piece = self._copies[size % len(self._copies)]
+            assert self._received.accept(old_at, old_piece) == b""
+            with suppress(TunnelBroken):
+                self._sent.read(old_at, size)
         if fate != "no answer":
             self._at = self._received.next
 
@@ -191,7 +208,7 @@ def test_what_was_given_up_is_not_read_again() -> None:
 def test_an_end_that_fetches_nothing_is_bounded() -> None:
     sent = SentBytes(largest=10)
     sent.write(bytes(10))
-    with pytest.raises(TunnelBroken, match="fetch"):
+    with pytest.raises(ProtocolError, match="fetch"):
         sent.write(b"x")
 
 

@@ -23,7 +23,7 @@ from tony_core.protocol.messages import (
 )
 from tony_core.protocol.tunnel import MAX_STREAMS, PIECE, StreamKind, StreamWindow, packed_size
 
-MOST_WORDS = 100_000  # characters of a command
+MAX_COMMAND = 100_000  # characters of a command
 
 
 class StreamClient(Protocol):
@@ -132,8 +132,8 @@ class StreamTable:
             return None, f"this site allows no {kind.value}s (tony.{kind.value}.enabled)"
         if len(self._streams) >= MAX_STREAMS:
             return None, f"the job has {MAX_STREAMS} open streams already; end some"
-        if sum(map(len, message.command)) > MOST_WORDS:
-            return None, f"the command has more than {MOST_WORDS} characters"
+        if sum(map(len, message.command)) > MAX_COMMAND:
+            return None, f"the command has more than {MAX_COMMAND} characters"
         places = self._places()
         found = [place for place in places if place.task == message.task]
         if not message.task and len(places) == 1:

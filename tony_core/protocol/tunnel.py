@@ -16,14 +16,17 @@ With ``once`` in its query a request's answer is the last on its connection.
 
 Every request can be repeated: bytes that came before are passed over (:class:`ReceivedBytes`), and
 what was sent is kept until the peer asks for what follows it (:class:`SentBytes`). A request for
-what was given up, or for what was never sent, ends the tunnel.
+what was given up, or for what was never sent, is refused, and changes nothing: it may be an old one
+that was long on its way. A client that is refused gives the tunnel up.
 
 Through these flows goes a channel (``channel.py``), in which the client stands where an executor
 would, as the container :data:`CLIENT`, which no scheduler has. Its key is derived from the job's
 secret (:func:`client_key`), and the master writes it into a file that only the job's owner can
 read. The handshake is bound to the tunnel's number. So who can read the page, and even who is the
 proxy, can break a tunnel, but cannot open one, nor put a byte into it; and a recorded tunnel opens
-nothing. As on every channel without TLS, the bytes are not hidden.
+nothing. As on every channel without TLS, the bytes are not hidden. Who answers may also be another
+process by now, at a port that the master has left: so the master sends a Ping every :data:`PING_S`,
+and a client that got no message for :data:`LOST_S` takes it for gone.
 
 In the channel go streams (``messages.py``). Each direction of a stream has a window: a sender
 that has :data:`WINDOW` bytes out waits until the peer has taken some. So nothing between a
@@ -52,6 +55,8 @@ WINDOW = 128 * 1024  # bytes of a stream that the peer has not taken
 PIECE = 32 * 1024  # bytes in one message
 MAX_STREAMS = 100  # of a job: all of their windows stay below what a link holds
 MAX_UNSENT = 32 * 1024 * 1024  # bytes of a tunnel that the other end has not fetched
+PING_S = 20.0
+LOST_S = 60.0
 
 
 class StreamKind(str, Enum):
@@ -81,13 +86,16 @@ class ClientKey(NamedTuple):
         """Read the file; raises ValueError for anything else."""
         try:
             found = json.loads(content)
-            return cls(bytes.fromhex(found["key"]), str(found["page_url"]))
+            made = cls(bytes.fromhex(found["key"]), str(found["page_url"]))
         except (KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"it holds no key and page_url: {error}") from None
+        if not made.key:
+            raise ValueError("its key is empty")
+        return made
 
 
 class TunnelBroken(ProtocolError):
-    """The two ends do not agree on what was sent."""
+    """The two ends do not agree on what was sent; nothing was changed."""
 
 
 class SentBytes:
@@ -106,7 +114,7 @@ class SentBytes:
     def write(self, data: bytes) -> None:
         """Add bytes."""
         if len(self._kept) + len(data) > self._largest:
-            raise TunnelBroken("the other end does not fetch what it is sent")
+            raise ProtocolError("the other end does not fetch what it is sent")
         self._kept += data
 
     def read(self, at: int, most: int) -> bytes:

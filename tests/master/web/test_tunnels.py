@@ -22,7 +22,7 @@ from tony_core.master.web.server import MAX_CONNECTIONS, Exchange, WebServer
 from tony_core.master.web.tunnels import Tunnels
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.codec import ProtocolError
-from tony_core.protocol.messages import Message, OpenStream, StreamData, StreamOpened
+from tony_core.protocol.messages import Message, OpenStream, Ping, StreamData, StreamOpened
 from tony_core.protocol.tunnel import CLIENT, client_key, pack_data
 from tony_core.schedulers.container_pool import WebProxy
 
@@ -114,7 +114,8 @@ class Client:
         status, body = self.down(wait=wait)
         if status == 200:
             self.down_at += len(body)
-            self.got += self.channel.receive(body)
+            messages = self.channel.receive(body)
+            self.got += [message for message in messages if not isinstance(message, Ping)]
         return status, body
 
     def shake(self) -> None:
@@ -159,6 +160,17 @@ def test_every_request_can_be_repeated(site: Site) -> None:
     client.up_at, client.down_at = len(data), len(first[1])
     client.got += client.channel.receive(first[1])
     client.shake()
+
+
+def test_a_late_copy_of_a_request_is_refused_and_ends_nothing(site: Site) -> None:
+    client = Client(site)
+    client.shake()
+    assert client.down(at=0)[0] == 410
+    assert client.up(b"x", at=client.up_at + 5)[0] == 410
+    assert client.up(b"xyz", at=0) == (200, json.dumps({"next": client.up_at}).encode())
+    client.channel.send(OpenStream(5, "worker:1", "shell"))
+    assert client.exchange()[0] == 200
+    assert len(site.sent) == 1
 
 
 @pytest.mark.parametrize(

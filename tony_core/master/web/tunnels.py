@@ -4,7 +4,8 @@ Not behind the page's gate: who proves to hold the client key is the job's owner
 the requests came; who does not gets 88 bytes of handshake, one of few places, and some seconds. A
 loopback page refuses other users of the machine before anything is read, as it does for all.
 
-A request that waits for bytes is answered when there are some. Behind a cluster's proxy none
+A request that comes late, for a position that is long passed, is refused and ends nothing. One
+that waits for bytes is answered when there are some. Behind a cluster's proxy none
 waits (:mod:`tony_core.master.web.routes` has the reason), and a connection ends with its answer:
 the proxy opens one for each request, and leaves it open.
 """
@@ -23,13 +24,15 @@ from tony_core.master.web.request import BadRequest, Request, seconds, whole_num
 from tony_core.master.web.server import SMALL_BODY, Exchange, Response
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
-from tony_core.protocol.messages import Message
+from tony_core.protocol.messages import Message, Ping
 from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
 from tony_core.protocol.tunnel import (
     CLIENT,
+    PING_S,
     PREFIX,
     ReceivedBytes,
     SentBytes,
+    TunnelBroken,
 )
 
 MOST_OPEN = 16
@@ -71,16 +74,16 @@ class Tunnels:
         try:
             if words == ["new"] and method == "PUT":
                 if self._gate is not None:
-                    self._gate.identify(exchange, self._new)
+                    self._gate.identify(exchange, self._open)
                 else:
-                    self._new(exchange)
+                    self._open(exchange)
             elif len(words) == 2:
-                self._go_on(exchange, words[0], method, words[1])
+                self._pass_on(exchange, words[0], method, words[1])
             else:
                 raise BadRequest(404, "there is no such tunnel")
         except ProtocolError as error:
             tunnel = self._tunnels.get(words[0])
-            if tunnel is not None:
+            if tunnel is not None and not isinstance(error, TunnelBroken):
                 tunnel.end(str(error))
             raise BadRequest(410, str(error)) from None
         tunnel = self._tunnels.get(words[0])
@@ -98,11 +101,17 @@ class Tunnels:
         for tunnel in list(self._tunnels.values()):
             tunnel.end_soon(reason)
 
-    def forget(self, tunnel: _Tunnel) -> None:
-        self._tunnels.pop(tunnel.name, None)
-        self._streams.client_gone(tunnel)
+    @property
+    def closed(self) -> bool:
+        """Whether the job has ended."""
+        return self._closed
 
-    def _new(self, exchange: Exchange) -> None:
+    def forget(self, tunnel: _Tunnel) -> None:
+        """Take the end of a tunnel, once or more often."""
+        if self._tunnels.pop(tunnel.name, None) is not None:
+            self._streams.client_gone(tunnel)
+
+    def _open(self, exchange: Exchange) -> None:
         if self._closed:
             raise BadRequest(503, "the job is ending")
         if sum(tunnel.established for tunnel in self._tunnels.values()) >= MOST_OPEN:
@@ -124,7 +133,7 @@ class Tunnels:
         self._tunnels[name] = _Tunnel(name, peer, self._reactor, channel, self, self._streams)
         _answer(exchange, {"tunnel": name})
 
-    def _go_on(self, exchange: Exchange, name: str, method: str, verb: str) -> None:
+    def _pass_on(self, exchange: Exchange, name: str, method: str, verb: str) -> None:
         tunnel = self._tunnels.get(name)
         if tunnel is None:
             raise BadRequest(410, "this tunnel has ended")
@@ -175,8 +184,9 @@ class _Tunnel:
         self._up = ReceivedBytes()
         self._down = SentBytes()
         self._waiting: Optional[Exchange] = None
-        self._late: Optional[Timer] = None
-        self._soon: Optional[Timer] = None
+        self._wait_timer: Optional[Timer] = None
+        self._wake_timer: Optional[Timer] = None
+        self._ping_timer: Optional[Timer] = None
         self._ended = ""
         self._deadline = reactor.call_later(HANDSHAKE_S, self.end, "no handshake")
 
@@ -202,6 +212,8 @@ class _Tunnel:
         if self.established and not before and not self._channel.speaks_for(CLIENT):
             # An executor's key opens no tunnel: a program can read it.
             raise ProtocolError("the peer does not know this job's client key")
+        if self.established and not before:
+            self._ping()
         self._renew(SILENT_S)
         for message in messages:
             if not self._ended:
@@ -218,27 +230,30 @@ class _Tunnel:
         self._channel.send(message)
         self._wake_soon()
 
+    def _ping(self) -> None:
+        self.send(Ping())
+        self._ping_timer = self._reactor.call_later(PING_S, self._ping)
+
     def fetch(self, exchange: Exchange, at: int, wait_s: float) -> None:
         """Answer with what the client has not got, waiting for some."""
+        self._answer_waiting()  # one request waits at most: the newest
         self._fill()
         data = self._down.read(at, PIECE)
-        self._answer_waiting()  # one request waits at most: the newest
         self._renew(SILENT_S)
         if data or wait_s <= 0 or self._ended:
             exchange.answer(Response(200, data, "application/octet-stream", _HEAD))
             return
         self._waiting = exchange
-        self._late = exchange.reactor.call_later(wait_s, self._answer_waiting)
+        self._wait_timer = exchange.reactor.call_later(wait_s, self._answer_waiting)
         exchange.on_gone = self._gone
 
     def end(self, reason: str) -> None:
         """End it now."""
-        if self._ended and self.name not in self._tunnels._tunnels:
-            return
-        self._ended = reason
+        self._ended = self._ended or reason
         self._deadline.cancel()
-        if self._soon is not None:
-            self._soon.cancel()
+        for timer in (self._wake_timer, self._ping_timer):
+            if timer is not None:
+                timer.cancel()
         self._answer_waiting()
         self._tunnels.forget(self)
 
@@ -249,7 +264,7 @@ class _Tunnel:
         self._deadline = self._reactor.call_later(GONE_S, self.end, reason)
 
     def _renew(self, seconds_left: float) -> None:
-        if self.established and not self._tunnels._closed:
+        if self.established and not self._tunnels.closed:
             self._deadline.cancel()
             self._deadline = self._reactor.call_later(
                 seconds_left, self.end, f"the client was silent for {seconds_left:g} s"
@@ -257,8 +272,8 @@ class _Tunnel:
 
     def _gone(self) -> None:
         self._waiting = None
-        if self._late is not None:
-            self._late.cancel()
+        if self._wait_timer is not None:
+            self._wait_timer.cancel()
         self._renew(GONE_S)
 
     def _fill(self) -> None:
@@ -268,8 +283,8 @@ class _Tunnel:
 
     def _wake_soon(self) -> None:
         # Not at once: what is sent together is fetched together.
-        if self._soon is None or not self._soon.active:
-            self._soon = self._reactor.call_later(0, self._wake)
+        if self._wake_timer is None or not self._wake_timer.active:
+            self._wake_timer = self._reactor.call_later(0, self._wake)
 
     def _wake(self) -> None:
         try:
@@ -282,9 +297,9 @@ class _Tunnel:
 
     def _answer_waiting(self) -> None:
         exchange, self._waiting = self._waiting, None
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        if self._wait_timer is not None:
+            self._wait_timer.cancel()
+            self._wait_timer = None
         if exchange is not None:
             exchange.on_gone = None
             data = self._down.read(self._down.start, PIECE)
