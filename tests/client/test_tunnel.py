@@ -78,7 +78,7 @@ class FaultyPage(JobPage):
         super().__init__(url)
         self.proxied = proxied
         self._random = random.Random(seed)
-        self._past: List[Tuple[str, str, Optional[bytes]]] = []
+        self._copies: List[Tuple[str, str, Optional[bytes]]] = []
 
     def exchange(
         self, method: str, path: str, content: Optional[bytes] = None, wait_s: float = 0.0
@@ -89,10 +89,10 @@ class FaultyPage(JobPage):
         answer = super().exchange(method, path, content, wait_s)
         if fate == "twice":
             answer = super().exchange(method, path, content, wait_s)
-        self._past.append((method, path, content))
+        self._copies.append((method, path, content))
         if fate == "old copy":
             try:
-                super().exchange(*self._random.choice(self._past))
+                super().exchange(*self._random.choice(self._copies))
             except PageError:
                 pass  # it is refused, and goes on being so
         if fate == "no answer":
