@@ -188,21 +188,29 @@ def connect_notebook(folder: str) -> Tuple[socket.socket, str]:
         name, token = os.path.basename(str(found["socket"])), str(found["token"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise Refusal("this task runs no notebook (yet)") from None
-    sock = socket.socket(socket.AF_UNIX)
-    # Its queue may be full for a moment; one that accepts nothing must not hold the executor up.
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, CONNECT_US))
-    # The folder's own path may be longer than a socket's may be.
-    place = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
-        sock.connect(f"/proc/self/fd/{place}/{name}")
-    except OSError as error:
-        sock.close()
-        reason = error.strerror or str(error)
+        return _connect(folder, name), token
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise Refusal(f"the notebook does not listen (yet): {reason}") from None
+
+
+def _connect(folder: str, name: str) -> socket.socket:
+    # The folder's own path may be longer than a socket's may be.
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            # Its queue may be full for a moment; one that accepts nothing must not hold us up.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, CONNECT_US))
+            sock.connect(f"/proc/self/fd/{place}/{name}")
+        except (OSError, ValueError):
+            sock.close()
+            raise
     finally:
         os.close(place)
     sock.setblocking(False)
-    return sock, token
+    return sock
 
 
 def _read_small(path: str) -> bytes:

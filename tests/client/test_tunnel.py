@@ -212,8 +212,8 @@ def test_another_process_at_the_masters_port_is_found_out(
     assert asked.count("GET") < 60, "it is not asked without a pause"
 
 
-@pytest.mark.parametrize("following", [0, 10**30, -1])
-def test_positions_that_no_master_answers(running: Running, following: int) -> None:
+@pytest.mark.parametrize("following", [0, 10**30, -1, None, "56", [], {}])
+def test_positions_that_no_master_answers(running: Running, following: object) -> None:
     lost: List[str] = []
 
     def answer(exchange: Exchange) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 from pathlib import Path
@@ -281,6 +282,27 @@ def test_a_jupyter_that_accepts_nothing_holds_nothing_up(tmp_path: Path) -> None
         assert taken
         for sock in taken:
             sock.close()
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "x" * 200, "ü\udc80"])
+def test_a_notebooks_socket_may_have_any_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "notebook.json").write_text(json.dumps({"socket": name, "token": "t"}))
+    with pytest.raises(Refusal, match="does not listen"):
+        connect_notebook(str(tmp_path))
+
+
+def test_without_descriptors_a_notebook_is_refused(tmp_path: Path) -> None:
+    """An executor with many streams is out of them, and goes on."""
+    (tmp_path / "notebook.json").write_text(json.dumps({"socket": "a", "token": "t"}))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, limits[1]))
+    try:
+        with pytest.raises(Refusal, match="Too many open files"):
+            connect_notebook(str(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "[" * 4000, '{"socket": 1}', "{}", None])

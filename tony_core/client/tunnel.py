@@ -11,6 +11,7 @@ same way where a direct answer comes at once and empty, as no master of ours giv
 from __future__ import annotations
 
 import binascii
+import re
 import threading
 import time
 from typing import Callable, Dict, List, Optional
@@ -58,6 +59,7 @@ UP_PIECE = 256 * 1024
 RETRY_PAUSE_S = 0.2
 END_S = 2.0  # for the last request
 MOST_BYTES = 2 * 1024 * 1024  # of an answer, which may be another program's
+_NAME = re.compile("[0-9a-f]{32}")
 
 
 def read_client_key(scheduler: Scheduler, app_id: str) -> ClientKey:
@@ -99,8 +101,11 @@ def open_tunnel(
         try:
             once = "?once=1" if page.proxied else ""
             answer = read_object(page.exchange("PUT", f"tunnel/new{once}")[2])
-            return Tunnel(reactor, str(answer["tunnel"]), key, make, on_lost)
-        except (PageError, ValueError, KeyError) as error:
+            name = answer.get("tunnel")
+            if isinstance(name, str) and _NAME.fullmatch(name):
+                return Tunnel(reactor, name, key, make, on_lost)
+            problems.append(f"{url} opens no tunnel: it is not a running job's page")
+        except (PageError, ValueError) as error:
             problems.append(str(error))
         finally:
             page.close()
@@ -233,7 +238,7 @@ class Tunnel:
     def _run(self, work: Callable[[JobPage], None], page: JobPage) -> None:
         try:
             work(page)
-        except (PageError, ProtocolError, ValueError, KeyError, OSError) as error:
+        except (PageError, ProtocolError, ValueError, OSError) as error:
             if not self.closed:
                 self.reactor.call_soon_threadsafe(self._lose, str(error))
         finally:
@@ -250,9 +255,10 @@ class Tunnel:
                 data = self._sent.read(at, UP_PIECE)
             body = binascii.b2a_base64(data, newline=False)
             answer = self._ask(page, "PUT", f"up?at={at}", body)
-            before, at = at, int(read_object(answer)["next"])
-            if at < before + len(data):
+            following = read_object(answer).get("next")
+            if not isinstance(following, int) or following < at + len(data):
                 raise TunnelBroken("the master does not take what it is sent")
+            at = following
             self._has_sent.set()
 
     def _fetch_all(self, page: JobPage) -> None:

@@ -34,7 +34,7 @@ from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 from urllib.parse import unquote_plus
 
 from tony_core.job.units import AccessList
-from tony_core.master.web.server import Exchange, Handler, Response
+from tony_core.master.web.server import MAX_CONNECTIONS, Exchange, Handler, Response
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.resolver import RESOLVER
 from tony_core.protocol.user_groups import groups_of
@@ -59,7 +59,7 @@ class ProxyGate:
         self._proxies: FrozenSet[str] = frozenset()
         self._looked = -math.inf
         self._looking = False
-        self._waiting: List[Callable[[], None]] = []
+        self._waiting: List[Tuple[Exchange, Handler]] = []
         self._known: Dict[str, Tuple[float, bool]] = {}  # by user: whether a group lets him in
 
     def is_proxy(self, address: str) -> bool:
@@ -77,7 +77,7 @@ class ProxyGate:
         if self.is_proxy(exchange.peer()):
             exchange.trust()
         elif self._looking or self._reactor.now() - self._looked >= AGAIN_S:
-            self._look(lambda: exchange.handle(lambda exchange: self.identify(exchange, then)))
+            self._look(exchange, lambda exchange: self.identify(exchange, then))
             return
         then(exchange)
 
@@ -132,8 +132,10 @@ class ProxyGate:
 
     # ------------------------------------------------------------------ what may block
 
-    def _look(self, then: Callable[[], None]) -> None:
-        self._waiting.append(then)
+    def _look(self, exchange: Exchange, then: Handler) -> None:
+        if len(self._waiting) > MAX_CONNECTIONS:  # most of them have gone
+            self._waiting = [entry for entry in self._waiting if not entry[0].done]
+        self._waiting.append((exchange, then))
         if self._looking:
             return
         self._looking = True
@@ -141,8 +143,8 @@ class ProxyGate:
         def found(addresses: FrozenSet[str]) -> None:
             self._proxies, self._looked, self._looking = addresses, self._reactor.now(), False
             waiting, self._waiting = self._waiting, []
-            for go_on in waiting:
-                go_on()
+            for exchange, then in waiting:
+                exchange.handle(then)
 
         RESOLVER.resolve(
             self._reactor, ("proxies", *self._hosts), lambda: addresses_of(self._hosts),
