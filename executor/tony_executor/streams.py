@@ -88,7 +88,8 @@ class Streams:
     def handle(self, message: Message) -> None:
         """Take a message of the master's."""
         if isinstance(message, OpenStream):
-            self._open(message)
+            guarded = GuardedReactor(self._reactor, lambda error: self._not_opened(message, error))
+            guarded.call(self._open, message)
             return
         stream = self._streams.get(getattr(message, "stream", -1))
         if stream is not None:  # else it has ended, and the master does not know yet
@@ -149,6 +150,12 @@ class Streams:
         self._send(StreamOpened(number, note))
         stream.reactor.call(stream.begin)
 
+    def _not_opened(self, message: OpenStream, error: Exception) -> bool:
+        """Refuse it over a fault of ours: the program is worth more than a shell."""
+        if message.stream not in self._streams:
+            self._send(StreamClosed(message.stream, None, _describe_fault(error)))
+        return True
+
     def _admit(self, message: OpenStream) -> ProgramPlace:
         if not self._allowed.get(message.kind, False):
             raise Refusal(f"this site allows no {message.kind}s (tony.{message.kind}.enabled)")
@@ -163,6 +170,11 @@ class Streams:
 
     def _forget(self, number: int) -> None:
         self._streams.pop(number, None)
+
+
+def _describe_fault(error: Exception) -> str:
+    """Name a fault of ours to the user."""
+    return f"a fault of tony's own: {type(error).__name__}: {error}"
 
 
 class Refusal(Exception):
@@ -255,11 +267,11 @@ class _Stream:
         self._drain: Optional[Timer] = None
 
     def _failed(self, error: Exception) -> bool:
-        """End it over a fault of ours: the program beside it is worth more than a shell."""
+        """End it over a fault of ours, too."""
         if self._closed:
             self._forget(self._number)
         else:
-            self.close(f"a fault of tony's own: {type(error).__name__}: {error}")
+            self.close(_describe_fault(error))
         return True
 
     def begin(self) -> None:

@@ -8,7 +8,7 @@ import resource
 import signal
 import socket
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, NoReturn
 
 import pytest
 
@@ -25,8 +25,9 @@ from tony_core.protocol.messages import (
     StreamOpened,
     StreamTaken,
 )
+from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.tunnel import PIECE, WINDOW, pack_data, unpack_data
-from tony_executor.streams import DRAIN_S, Refusal, connect_notebook
+from tony_executor.streams import DRAIN_S, Refusal, Streams, connect_notebook
 
 # Leaves a child in a session of its own that ignores every signal it can.
 STRAY = "setsid bash -c 'trap \"\" TERM HUP INT; echo $$; exec 1>&- 2>&- 0<&-; sleep 300' &\n"
@@ -289,6 +290,19 @@ def test_a_notebooks_socket_may_have_any_name(tmp_path: Path, name: str) -> None
     (tmp_path / "notebook.json").write_text(json.dumps({"socket": name, "token": "t"}))
     with pytest.raises(Refusal, match="does not listen"):
         connect_notebook(str(tmp_path))
+
+
+def test_a_fault_of_ours_is_a_refusal_too() -> None:
+    def broken() -> NoReturn:
+        raise RuntimeError("a bug")
+
+    sent: List[object] = []
+    reactor = Reactor(lambda text: None)
+    streams = Streams(reactor, sent.append, broken, lambda text: None)
+    streams.configure(shell=True, notebook=True)
+    streams.handle(OpenStream(3, "worker:0", "shell"))
+    reactor.close()
+    assert sent == [StreamClosed(3, None, "a fault of tony's own: RuntimeError: a bug")]
 
 
 def test_without_descriptors_a_notebook_is_refused(tmp_path: Path) -> None:

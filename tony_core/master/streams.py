@@ -24,6 +24,7 @@ from tony_core.protocol.messages import (
 from tony_core.protocol.tunnel import MAX_STREAMS, PIECE, StreamKind, StreamWindow, packed_size
 
 MAX_COMMAND = 100_000  # characters of a command
+MAX_STORY_LINES = 200  # about shells: a script may run a command every few seconds for days
 
 
 class StreamClient(Protocol):
@@ -75,6 +76,7 @@ class StreamTable:
         self._streams: Dict[int, _Stream] = {}
         self._numbers: Dict[Tuple[StreamClient, int], int] = {}
         self._last = 0
+        self._story_lines = 0
 
     # ------------------------------------------------------------------ from clients
 
@@ -118,9 +120,11 @@ class StreamTable:
             self._forget(number)
             text = f"the executor of {place.task} is not connected now; try again"
             client.send(StreamClosed(message.stream, None, text))
-        elif message.kind == StreamKind.SHELL.value:
+        elif message.kind == StreamKind.SHELL.value and self._story_lines < MAX_STORY_LINES:
+            self._story_lines += 1
             what = "a command is run" if message.command else "a shell is opened"
-            self._tell_story(place.task, f"{what} beside the program, by the job's owner")
+            more = "; no further ones are listed" if self._story_lines == MAX_STORY_LINES else ""
+            self._tell_story(place.task, f"{what} beside the program, by the job's owner{more}")
 
     def _find(self, message: OpenStream) -> Tuple[Optional[TaskPlace], str]:
         """The place to open it in; or None and the reason why it is refused."""
