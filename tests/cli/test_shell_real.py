@@ -56,6 +56,23 @@ def test_a_command(job: str, tmp_path: Path) -> None:
     assert done.stdout == b"task 1\na line\n" and done.stderr == b"wrong\n"
 
 
+def test_a_long_command(job: str, tmp_path: Path) -> None:
+    done = tony(
+        "shell",
+        job,
+        "-t",
+        "worker:1",
+        "--",
+        "sh",
+        "-c",
+        'echo "${#1}"',
+        "sh",
+        "x" * 90_000,
+        cwd=tmp_path,
+    )
+    assert (done.stdout, done.returncode) == ("90000\n", 0)
+
+
 def test_many_bytes_both_ways(job: str, tmp_path: Path) -> None:
     data = os.urandom(3_000_000)
     (tmp_path / "data").write_bytes(data)

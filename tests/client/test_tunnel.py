@@ -154,6 +154,7 @@ def test_all_bytes_arrive_once_and_in_order_both_ways(
     lost: List[str] = []
     stream = Sender(random.Random(seed).randbytes(400_000))
     wanted = stream.unsent
+    long_command = ["echo", "x" * 90_000]  # more than the master takes before the proof
     seeds = iter(range(100 * seed, 100 * seed + 100))
 
     def open_one() -> Tunnel:
@@ -162,7 +163,7 @@ def test_all_bytes_arrive_once_and_in_order_both_ways(
         made = Tunnel(
             running.reactor, name, KEY, lambda _: FaultyPage(url, next(seeds), proxied), lost.append
         )
-        made.open(stream, OpenStream(0, "worker:0", "shell"))
+        made.open(stream, OpenStream(0, "worker:0", "shell", long_command))
         return made
 
     tunnel = running.do(open_one)

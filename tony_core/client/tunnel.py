@@ -36,6 +36,8 @@ from tony_core.protocol.messages import (
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.tunnel import (
     CLIENT,
+    FIRST_PIECE,
+    HANDSHAKE_SIZE,
     KEY_FILE,
     LOST_S,
     PIECE,
@@ -252,7 +254,8 @@ class Tunnel:
                     self._changed.wait()
                 if self.closed:
                     return
-                data = self._sent.read(at, UP_PIECE)
+                most = UP_PIECE if at >= HANDSHAKE_SIZE else FIRST_PIECE
+                data = self._sent.read(at, most)
             body = binascii.b2a_base64(data, newline=False)
             answer = self._ask(page, "PUT", f"up?at={at}", body)
             following = read_object(answer).get("next")

@@ -12,6 +12,7 @@ a tunnel is two flows of bytes with numbered positions, below ``/tunnel/`` of th
     GET  tunnel/ID/down?at=N&wait=S   ->  the master's bytes from N on; S: seconds to wait for some
     PUT  tunnel/ID/end                ->  {}
 
+Until the client's handshake has come whole, a request brings :data:`FIRST_PIECE` bytes at most.
 With ``once`` in its query a request's answer is the last on its connection.
 
 Every request can be repeated: bytes that came before are passed over (:class:`ReceivedBytes`), and
@@ -44,7 +45,7 @@ import json
 from enum import Enum
 from typing import NamedTuple
 
-from tony_core.protocol.channel import container_key
+from tony_core.protocol.channel import HELLO_SIZE, PROOF_SIZE, container_key
 from tony_core.protocol.codec import ProtocolError
 
 CLIENT = "client"
@@ -53,6 +54,8 @@ KEY_FILE = "client-key.json"  # beside the master's state
 
 WINDOW = 128 * 1024  # bytes of a stream that the peer has not taken
 PIECE = 32 * 1024  # bytes in one message
+HANDSHAKE_SIZE = HELLO_SIZE + PROOF_SIZE
+FIRST_PIECE = 2048  # bytes in one request of a client that has proved nothing yet
 MAX_STREAMS = 100  # of a job: all of their windows stay below what a link holds
 MAX_UNSENT = 32 * 1024 * 1024  # bytes of a tunnel that the other end has not fetched
 PING_S = 20.0
