@@ -57,10 +57,10 @@ class ProxyGate:
         self._readers = AccessList.parse(proxy.view_acl)
         self._public_url = proxy.public_url
         self._proxies: FrozenSet[str] = frozenset()
-        self._looked = -math.inf
-        self._looking = False
+        self._looked_up_at = -math.inf
+        self._is_looking_up = False
         self._waiting: List[Tuple[Exchange, Handler]] = []
-        self._known: Dict[str, Tuple[float, bool]] = {}  # by user: whether a group lets him in
+        self._members: Dict[str, Tuple[float, bool]] = {}  # by user: whether a group lets him in
 
     def is_proxy(self, address: str) -> bool:
         """Whether it is a proxy's, as far as their addresses are known by now."""
@@ -76,8 +76,8 @@ class ProxyGate:
             return  # it went away while something was looked up
         if self.is_proxy(exchange.peer()):
             exchange.trust()
-        elif self._looking or self._reactor.now() - self._looked >= AGAIN_S:
-            self._look(exchange, lambda exchange: self.identify(exchange, then))
+        elif self._is_looking_up or self._reactor.now() - self._looked_up_at >= AGAIN_S:
+            self._look_up_proxies(exchange, lambda exchange: self.identify(exchange, then))
             return
         then(exchange)
 
@@ -119,7 +119,7 @@ class ProxyGate:
             return True
         if not self._readers.groups:
             return False
-        at, member = self._known.get(user, (-math.inf, False))
+        at, member = self._members.get(user, (-math.inf, False))
         return member if self._reactor.now() - at < GROUPS_S else None
 
     def _is_unauthenticated(self, user: str) -> bool:
@@ -132,16 +132,18 @@ class ProxyGate:
 
     # ------------------------------------------------------------------ what may block
 
-    def _look(self, exchange: Exchange, then: Handler) -> None:
+    def _look_up_proxies(self, exchange: Exchange, then: Handler) -> None:
         if len(self._waiting) > MAX_CONNECTIONS:  # most of them have gone
             self._waiting = [entry for entry in self._waiting if not entry[0].done]
         self._waiting.append((exchange, then))
-        if self._looking:
+        if self._is_looking_up:
             return
-        self._looking = True
+        self._is_looking_up = True
 
         def found(addresses: FrozenSet[str]) -> None:
-            self._proxies, self._looked, self._looking = addresses, self._reactor.now(), False
+            self._proxies = addresses
+            self._looked_up_at = self._reactor.now()
+            self._is_looking_up = False
             waiting, self._waiting = self._waiting, []
             for exchange, then in waiting:
                 exchange.handle(then)
@@ -153,9 +155,9 @@ class ProxyGate:
 
     def _look_up_groups(self, user: str, then: Callable[[], None]) -> None:
         def found(groups: FrozenSet[str]) -> None:
-            if len(self._known) > 1000:
-                self._known.clear()
-            self._known[user] = (self._reactor.now(), bool(groups & self._readers.groups))
+            if len(self._members) > 1000:
+                self._members.clear()
+            self._members[user] = (self._reactor.now(), bool(groups & self._readers.groups))
             then()
 
         RESOLVER.resolve(
