@@ -23,7 +23,7 @@ from tony_core.protocol.messages import (
 )
 from tony_core.protocol.tunnel import MAX_STREAMS, PIECE, StreamKind, StreamWindow, packed_size
 
-MAX_COMMAND = 100_000  # characters of a command
+MOST_WORDS = 100_000  # characters of a command
 MAX_STORY_LINES = 200  # about shells: a script may run a command every few seconds for days
 
 
@@ -120,11 +120,9 @@ class StreamTable:
             self._forget(number)
             text = f"the executor of {place.task} is not connected now; try again"
             client.send(StreamClosed(message.stream, None, text))
-        elif message.kind == StreamKind.SHELL.value and self._story_lines < MAX_STORY_LINES:
-            self._story_lines += 1
+        elif message.kind == StreamKind.SHELL.value:
             what = "a command is run" if message.command else "a shell is opened"
-            more = "; no further ones are listed" if self._story_lines == MAX_STORY_LINES else ""
-            self._tell_story(place.task, f"{what} beside the program, by the job's owner{more}")
+            self._add_line(place.task, f"{what} beside the program, by the job's owner")
 
     def _find(self, message: OpenStream) -> Tuple[Optional[TaskPlace], str]:
         """The place to open it in; or None and the reason why it is refused."""
@@ -136,8 +134,8 @@ class StreamTable:
             return None, f"this site allows no {kind.value}s (tony.{kind.value}.enabled)"
         if len(self._streams) >= MAX_STREAMS:
             return None, f"the job has {MAX_STREAMS} open streams already; end some"
-        if sum(map(len, message.command)) > MAX_COMMAND:
-            return None, f"the command has more than {MAX_COMMAND} characters"
+        if sum(map(len, message.command)) > MOST_WORDS:
+            return None, f"the command has more than {MOST_WORDS} characters"
         places = self._places()
         found = [place for place in places if place.task == message.task]
         if not message.task and len(places) == 1:
@@ -150,6 +148,13 @@ class StreamTable:
         if not found[0].is_running:
             return None, f"{found[0].task} runs no program now: it is {found[0].state}"
         return found[0], ""
+
+    def _add_line(self, task: str, text: str) -> None:
+        self._story_lines += 1
+        if self._story_lines == MAX_STORY_LINES:
+            text += "; no further ones are listed"
+        if self._story_lines <= MAX_STORY_LINES:
+            self._tell_story(task, text)
 
     # ------------------------------------------------------------------ from executors
 
