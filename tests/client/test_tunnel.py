@@ -51,7 +51,7 @@ class EchoSite(Site):
 
     def _send(self, container_id: str, message: Message) -> bool:
         if isinstance(message, OpenStream):
-            self._answer(StreamOpened(1))
+            self._answer(StreamOpened(1, "\x1b[31m a note\n"))
         elif isinstance(message, StreamData):
             self.unsent += unpack_data(message.data)
             self.ended = message.end
@@ -64,7 +64,7 @@ class EchoSite(Site):
             self._answer(StreamData(1, pack_data(piece)))
             self._answer(StreamTaken(1, len(piece)))
         if self.ended and not self.unsent:
-            self._answer(StreamClosed(1, 7))
+            self._answer(StreamClosed(1, 7, "\x9b1m a\u202eb"))
         return True
 
     def _answer(self, message: Message) -> None:
@@ -108,9 +108,11 @@ class Sender(ClientStream):
         self.unsent = data
         self.got = bytearray()
         self.exit_code: Optional[int] = None
+        self.texts: List[str] = []
         self.over = threading.Event()
 
     def opened(self, note: str) -> None:
+        self.texts.append(note)
         self.writable()
 
     def writable(self) -> None:
@@ -125,6 +127,7 @@ class Sender(ClientStream):
 
     def ended(self, exit_code: Optional[int], message: str) -> None:
         self.exit_code = exit_code
+        self.texts.append(message)
         self.over.set()
 
 
@@ -171,6 +174,7 @@ def test_all_bytes_arrive_once_and_in_order_both_ways(
     running.do(tunnel.close)
     assert (stream.exit_code, lost) == (7, [])
     assert stream.got == wanted
+    assert stream.texts == ["?[31m a note?", "?1m a?b"], "nothing that drives a terminal"
 
 
 def test_a_master_that_is_silent_but_for_pings_is_there(

@@ -220,7 +220,7 @@ class Tunnel:
         if stream is None:
             return
         if isinstance(message, StreamOpened):
-            stream.opened(message.note)
+            stream.opened(_printable(message.note))
         elif isinstance(message, StreamData):
             stream.received(unpack_data(message.data), message.error, message.end)
         elif isinstance(message, StreamTaken):
@@ -228,7 +228,7 @@ class Tunnel:
             stream.writable()
         elif isinstance(message, StreamClosed):
             del self._streams[message.stream]
-            stream.ended(message.exit_code, message.message)
+            stream.ended(message.exit_code, _printable(message.message))
 
     def _lose(self, reason: str) -> None:
         if not self.closed:
@@ -299,6 +299,11 @@ class Tunnel:
                 if self.closed or now - failing_since > RETRY_S:
                     raise
                 time.sleep(RETRY_PAUSE_S)
+
+
+def _printable(text: str) -> str:
+    """A text of the container's without what would drive a terminal."""
+    return "".join(mark if mark.isprintable() else "?" for mark in text)
 
 
 class ClientStream:
