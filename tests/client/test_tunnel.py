@@ -230,3 +230,18 @@ def test_positions_that_no_master_answers(running: Running, following: object) -
         running.do(lambda: Tunnel(running.reactor, "a", KEY, lambda _: JobPage(url), lost.append))
         until(lambda: lost, "the loss")
         other.do(server.close)
+
+
+def test_what_another_program_answers_drives_no_terminal(running: Running) -> None:
+    lost: List[str] = []
+
+    def answer(exchange: Exchange) -> None:
+        exchange.answer(Response(410, b"gone \x1b]0;a title\x07 \xc2\x9b1m"))
+
+    with Running() as other:
+        server = other.do(lambda: WebServer(other.reactor, "127.0.0.1", 0, answer))
+        url = f"http://127.0.0.1:{server.port}/"
+        running.do(lambda: Tunnel(running.reactor, "a", KEY, lambda _: JobPage(url), lost.append))
+        until(lambda: lost, "the loss")
+        other.do(server.close)
+    assert lost == ["gone ?]0;a title? ?1m"]

@@ -111,7 +111,7 @@ def open_tunnel(
             problems.append(str(error))
         finally:
             page.close()
-    raise TunnelError(f"{app_id} cannot be entered: " + "; ".join(problems))
+    raise TunnelError(f"{app_id} cannot be entered: " + _printable("; ".join(problems)))
 
 
 class Tunnel:
@@ -233,7 +233,7 @@ class Tunnel:
     def _lose(self, reason: str) -> None:
         if not self.closed:
             self.close()
-            self._on_lost(reason)
+            self._on_lost(_printable(reason))
 
     # ------------------------------------------------------------------ the threads
 
@@ -302,7 +302,7 @@ class Tunnel:
 
 
 def _printable(text: str) -> str:
-    """A text of the container's without what would drive a terminal."""
+    """A text of another program's without what would drive a terminal."""
     return "".join(mark if mark.isprintable() else "?" for mark in text)
 
 
