@@ -52,7 +52,9 @@ LAUNCHER = "tony_notebook"  # in the command of a notebook's task
 NOTEBOOK_FILE = "notebook.json"  # of the launcher, in the working folder
 LARGEST_NOTEBOOK_FILE = 4096
 CONNECT_US = 200_000  # for Jupyter to take a connection
-DRAIN_S = 2.0  # from a shell's end to the end of its output, which a stray process may hold open
+#: From a shell's end to the end of its output, which a stray process may hold open. The time that
+#: the client needs to take some does not count.
+DRAIN_S = 2.0
 BASH = "/bin/bash"
 
 
@@ -89,7 +91,8 @@ class Streams:
     def handle(self, message: Message) -> None:
         """Take a message of the master's."""
         if isinstance(message, OpenStream):
-            self._open(message)
+            guarded = GuardedReactor(self._reactor, lambda error: self._not_opened(message, error))
+            guarded.call(self._open, message)
             return
         stream = self._streams.get(getattr(message, "stream", -1))
         if stream is not None:  # else it has ended, and the master does not know yet
@@ -150,6 +153,12 @@ class Streams:
         self._send(StreamOpened(number, note))
         stream.reactor.call(stream.begin)
 
+    def _not_opened(self, message: OpenStream, error: Exception) -> bool:
+        """Refuse it over a fault of ours: the program is worth more than a shell."""
+        if message.stream not in self._streams:
+            self._send(StreamClosed(message.stream, None, _describe_fault(error)))
+        return True
+
     def _admit(self, message: OpenStream) -> ProgramPlace:
         if not self._allowed.get(message.kind, False):
             raise Refusal(f"this site allows no {message.kind}s (tony.{message.kind}.enabled)")
@@ -165,6 +174,11 @@ class Streams:
 
     def _forget(self, number: int) -> None:
         self._streams.pop(number, None)
+
+
+def _describe_fault(error: Exception) -> str:
+    """Name a fault of ours to the user."""
+    return f"a fault of tony's own: {type(error).__name__}: {error}"
 
 
 class Refusal(Exception):
@@ -197,22 +211,30 @@ def connect_notebook(program: ProgramPlace) -> Tuple[socket.socket, str]:
         if LAUNCHER not in program.command:
             raise Refusal(f"{program.task} runs no notebook") from None
         raise Refusal(f"{program.task} runs no notebook yet", Refused.NOT_READY) from None
-    sock = socket.socket(socket.AF_UNIX)
-    # Its queue may be full for a moment; one that accepts nothing must not hold the executor up.
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, CONNECT_US))
-    # The folder's own path may be longer than a socket's may be.
-    place = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
-        sock.connect(f"/proc/self/fd/{place}/{name}")
-    except OSError as error:
-        sock.close()
-        reason = error.strerror or str(error)
+        return _connect(folder, name), token
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         text = f"the notebook of {program.task} does not listen (yet): {reason}"
         raise Refusal(text, Refused.NOT_READY) from None
+
+
+def _connect(folder: str, name: str) -> socket.socket:
+    # The folder's own path may be longer than a socket's may be.
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            # Its queue may be full for a moment; one that accepts nothing must not hold us up.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, CONNECT_US))
+            sock.connect(f"/proc/self/fd/{place}/{name}")
+        except (OSError, ValueError):
+            sock.close()
+            raise
     finally:
         os.close(place)
     sock.setblocking(False)
-    return sock, token
+    return sock
 
 
 def _read_small(path: str) -> bytes:
@@ -233,7 +255,7 @@ class _Stream:
         number: int,
         send: Callable[[Message], None],
         forget: Callable[[int], None],
-        entry: int,
+        input_fd: int,
         outputs: Tuple[Tuple[int, bool], ...],
         shell: Optional[ShellProcess] = None,
         sock: Optional[socket.socket] = None,
@@ -243,7 +265,7 @@ class _Stream:
         self._number = number
         self._send = send
         self._forget = forget
-        self._entry: Optional[int] = entry
+        self._input: Optional[int] = input_fd
         self._outputs: Dict[int, bool] = dict(outputs)
         self._shell = shell
         self._sock = sock
@@ -257,11 +279,11 @@ class _Stream:
         self._drain: Optional[Timer] = None
 
     def _failed(self, error: Exception) -> bool:
-        """End it over a fault of ours: the program beside it is worth more than a shell."""
+        """End it over a fault of ours, too."""
         if self._closed:
             self._forget(self._number)
         else:
-            self.close(f"a fault of tony's own: {type(error).__name__}: {error}")
+            self.close(_describe_fault(error))
         return True
 
     def begin(self) -> None:
@@ -270,7 +292,11 @@ class _Stream:
 
     def write(self, data: bytes, end: bool) -> None:
         """Take bytes for it."""
-        if self._entry is None or self._input_ended:
+        if not data and not end:
+            raise ProtocolError("a stream sends a message without bytes")
+        if self._input is None or self._input_ended:
+            if not data:
+                return
             self._send(StreamTaken(self._number, len(data)))  # nothing reads them any more
             return
         if len(self._unwritten) + len(data) > WINDOW:
@@ -282,12 +308,14 @@ class _Stream:
     def taken(self, count: int) -> None:
         """Note that the client has taken output."""
         self._window.taken(count)
-        self._watch()
+        if not self._closed:
+            self._limit_drain()
+            self._watch()
 
     def resize(self, rows: int, columns: int) -> None:
         """Give its terminal another size."""
-        if self._is_terminal and self._entry is not None and not self._closed:
-            resize(self._entry, rows, columns)
+        if self._is_terminal and self._input is not None and not self._closed:
+            resize(self._input, rows, columns)
 
     def exited(self, exit_code: int) -> None:
         """Note the end of its process; what it has written may still be to come."""
@@ -296,6 +324,13 @@ class _Stream:
         if not self._outputs or self._closed:
             self._finish()
         else:
+            self._limit_drain()
+
+    def _limit_drain(self) -> None:
+        if self._drain is not None:
+            self._drain.cancel()
+            self._drain = None
+        if self._exit_code is not None and self._window.left > 0:
             self._drain = self._reactor.call_later(DRAIN_S, self._finish)
 
     def close(self, reason: str) -> None:
@@ -318,8 +353,8 @@ class _Stream:
         reads = self._window.left > 0
         for fd in self._outputs:
             wanted.setdefault(fd, [False, False])[0] = reads
-        if self._entry is not None:
-            wanted.setdefault(self._entry, [False, False])[1] = bool(self._unwritten)
+        if self._input is not None:
+            wanted.setdefault(self._input, [False, False])[1] = bool(self._unwritten)
         for fd, (readable, writable) in wanted.items():
             self._reactor.watch(
                 fd,
@@ -340,11 +375,12 @@ class _Stream:
             self._window.send(len(data))
             self._send(StreamData(self._number, pack_data(data), error=self._outputs[fd]))
             if self._window.left <= 0:
+                self._limit_drain()
                 self._watch()
             return
         del self._outputs[fd]
-        if fd == self._entry:
-            self._watch_entry_only(fd)
+        if fd == self._input:
+            self._watch_input_only(fd)
         else:
             self._reactor.unwatch(fd)
             if self._sock is None:  # a socket's has two directions, and is closed at the end
@@ -358,19 +394,19 @@ class _Stream:
         elif self.pid is None:
             self._finish()
 
-    def _watch_entry_only(self, fd: int) -> None:
+    def _watch_input_only(self, fd: int) -> None:
         if self._sock is None or not self._unwritten:
             self._reactor.unwatch(fd)
         else:
             self._reactor.watch(fd, None, self._flush)
 
     def _flush(self) -> None:
-        if self._entry is None:
+        if self._input is None:
             return
         count = 0
         try:
             while self._unwritten:
-                written = os.write(self._entry, self._unwritten[:PIECE])
+                written = os.write(self._input, self._unwritten[:PIECE])
                 del self._unwritten[:written]
                 count += written
         except (BlockingIOError, InterruptedError):
@@ -388,24 +424,24 @@ class _Stream:
         self._watch()
 
     def _end_input(self) -> None:
-        fd = self._entry
+        fd = self._input
         if self._sock is not None:
             try:
                 self._sock.shutdown(socket.SHUT_WR)
             except OSError:
                 pass  # the other end has gone
-            self._entry = None
+            self._input = None
             if not self._outputs:
                 self._finish()
         elif not self._is_terminal and fd is not None:
-            self._entry = None
+            self._input = None
             self._reactor.unwatch(fd)
             os.close(fd)
 
     def _close_descriptors(self) -> None:
         open_ones = set(self._outputs)
-        if self._entry is not None:
-            open_ones.add(self._entry)
+        if self._input is not None:
+            open_ones.add(self._input)
         if self._sock is not None:
             self._reactor.unwatch(self._sock.fileno())
             self._sock.close()
@@ -414,7 +450,7 @@ class _Stream:
                 self._reactor.unwatch(fd)
                 os.close(fd)
         self._outputs.clear()
-        self._entry = None
+        self._input = None
 
     def _finish(self) -> None:
         """Report the end, once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Iterator
 
@@ -55,6 +56,23 @@ def test_a_command(job: str, tmp_path: Path) -> None:
     assert done.stdout == b"task 1\na line\n" and done.stderr == b"wrong\n"
 
 
+def test_a_long_command(job: str, tmp_path: Path) -> None:
+    done = tony(
+        "shell",
+        job,
+        "-t",
+        "worker:1",
+        "--",
+        "sh",
+        "-c",
+        'echo "${#1}"',
+        "sh",
+        "x" * 90_000,
+        cwd=tmp_path,
+    )
+    assert (done.stdout, done.returncode) == ("90000\n", 0)
+
+
 def test_many_bytes_both_ways(job: str, tmp_path: Path) -> None:
     data = os.urandom(3_000_000)
     (tmp_path / "data").write_bytes(data)
@@ -92,6 +110,44 @@ def test_the_end_of_the_client_ends_the_shell(job: str, tmp_path: Path, number: 
         assert code == (-number if number == signal.SIGKILL else 128 + number), running.err
     until(lambda: not alive(pid), "end of the shell")
     assert "2 running" in tony("status", job, cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stalled_reader_does_not_hold_up_a_signal(job: str, tmp_path: Path, number: int) -> None:
+    words = command(
+        "shell", job, "-t", "worker:0", "--", "sh", "-c", f"echo $$ > {tmp_path}/pid; yes"
+    )
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=tmp_path, env=environment()
+    ) as stalled:
+        assert stalled.stdout is not None
+        assert stalled.stdout.read(2) == b"y\n"
+        pid = pid_of(tmp_path)
+        time.sleep(1.0)  # until all that lies between is full
+        stalled.send_signal(number)
+        assert stalled.wait(30) == 128 + number
+    until(lambda: not alive(pid), "end of the shell")
+
+
+def test_a_reader_that_goes_ends_the_shell(job: str, tmp_path: Path) -> None:
+    words = command("shell", job, "-t", "worker:0", "--", "yes")
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=tmp_path, env=environment()
+    ) as left:
+        assert left.stdout is not None
+        assert left.stdout.read(2) == b"y\n"
+        left.stdout.close()
+        assert left.wait(30) == 128 + signal.SIGPIPE
+
+
+def test_a_slow_reader_gets_all(job: str, tmp_path: Path) -> None:
+    words = command("shell", job, "-t", "worker:0", "--", "head", "-c", "300000", "/dev/zero")
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=tmp_path, env=environment()
+    ) as slow:
+        time.sleep(5.0)  # longer than the executor waits for a stray process
+        assert len(slow.communicate(timeout=60)[0]) == 300_000
+        assert slow.returncode == 0
 
 
 def test_the_tasks_end_ends_the_shell_with_a_sentence(job: str, tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, NoReturn
 
 import pytest
 
@@ -24,8 +25,15 @@ from tony_core.protocol.messages import (
     StreamOpened,
     StreamTaken,
 )
+from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.tunnel import PIECE, WINDOW, Refused, pack_data, unpack_data
-from tony_executor.streams import ProgramPlace, Refusal, connect_notebook
+from tony_executor.streams import (
+    DRAIN_S,
+    ProgramPlace,
+    Refusal,
+    Streams,
+    connect_notebook,
+)
 
 # Leaves a child in a session of its own that ignores every signal it can.
 STRAY = "setsid bash -c 'trap \"\" TERM HUP INT; echo $$; exec 1>&- 2>&- 0<&-; sleep 300' &\n"
@@ -216,6 +224,25 @@ def test_more_input_than_the_window_ends_the_stream(master: Master, executor: Ex
     assert "window" in shell.closed().message
 
 
+def test_a_message_without_bytes_ends_the_stream(master: Master, executor: Executor) -> None:
+    started(master)
+    shell = Shell(master, 1, "sleep", "300")
+    master.expect(StreamOpened)
+    master.send(StreamData(1, ""))
+    assert "without bytes" in shell.closed().message
+
+
+def test_the_end_of_the_output_waits_for_its_reader(master: Master, executor: Executor) -> None:
+    """A reader may be slower than a shell's end: nothing of the output is cut off."""
+    started(master)
+    size = WINDOW + 40_000  # more than the window, less than it and a pipe
+    shell = Shell(master, 1, "head", "-c", str(size), "/dev/zero")
+    master.wait(DRAIN_S + 2.0)
+    assert not master.received(StreamClosed)
+    assert shell.closed() == StreamClosed(1, 0)
+    assert len(shell.text()) == size
+
+
 class TestRefusals:
     def test_by_the_site(self, launch: Any, tmp_path: Path) -> None:
         strict = Master()  # the welcome of a site that allows none
@@ -278,6 +305,40 @@ def test_a_jupyter_that_accepts_nothing_holds_nothing_up(tmp_path: Path) -> None
         assert taken and caught.value.refused is Refused.NOT_READY
         for sock in taken:
             sock.close()
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "x" * 200, "ü\udc80"])
+def test_a_notebooks_socket_may_have_any_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "notebook.json").write_text(json.dumps({"socket": name, "token": "t"}))
+    with pytest.raises(Refusal, match="does not listen"):
+        connect_notebook(notebook_in(tmp_path))
+
+
+def test_a_fault_of_ours_is_a_refusal_too() -> None:
+    def broken() -> NoReturn:
+        raise RuntimeError("a bug")
+
+    sent: List[object] = []
+    reactor = Reactor(lambda text: None)
+    streams = Streams(reactor, sent.append, broken, lambda text: None)
+    streams.configure(shell=True, notebook=True)
+    streams.handle(OpenStream(3, "worker:0", "shell"))
+    reactor.close()
+    assert sent == [StreamClosed(3, None, "a fault of tony's own: RuntimeError: a bug")]
+
+
+def test_without_descriptors_a_notebook_is_refused(tmp_path: Path) -> None:
+    """An executor with many streams is out of them, and goes on."""
+    (tmp_path / "notebook.json").write_text(json.dumps({"socket": "a", "token": "t"}))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 1, limits[1]))
+    try:
+        with pytest.raises(Refusal, match="Too many open files"):
+            connect_notebook(notebook_in(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "[" * 4000, '{"socket": 1}', "{}", None])

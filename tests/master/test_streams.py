@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import List, Tuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tony_core.job.spec import Access
-from tony_core.master.streams import StreamTable, TaskPlace
+from tony_core.master.streams import MAX_STORY_LINES, StreamTable, TaskPlace
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import (
     CloseStream,
@@ -135,6 +137,15 @@ def test_the_only_task_needs_no_name() -> None:
     assert world.sent[0] == ("c0", OpenStream(1, "worker:0", "shell"))
 
 
+def test_the_story_does_not_grow_with_every_command() -> None:
+    world, ada = World(), Client()
+    for number in range(MAX_STORY_LINES + 50):
+        world.open(ada, number)
+        world.table.from_executor("c0", StreamClosed(number + 1, 0))
+    assert len(world.story) == MAX_STORY_LINES
+    assert "no further ones" in world.story[-1][1] and "no further" not in world.story[-2][1]
+
+
 def test_an_executor_that_is_not_connected() -> None:
     world, ada = World(), Client()
     world.connected = False
@@ -164,6 +175,37 @@ def test_an_executor_that_sends_more_than_its_window_loses_that_stream_only() ->
     assert world.sent[-1] == ("c0", CloseStream(1))
     world.table.from_executor("c0", StreamOpened(2))
     assert ada.got[-1] == StreamOpened(2)
+
+
+def test_messages_that_no_window_counts_are_refused() -> None:
+    world, ada = World(), Client()
+    world.open(ada, 1)
+    before = len(world.sent)
+    for message in (StreamData(1, ""), StreamTaken(1, 0)):
+        with pytest.raises(ProtocolError):
+            world.table.from_client(ada, message)
+    world.table.from_client(ada, StreamData(1, "", end=True))
+    with pytest.raises(ProtocolError, match="after its end"):
+        world.table.from_client(ada, StreamData(1, "", end=True))
+    assert len(world.sent) == before + 1
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [StreamData(1, "")],
+        [StreamTaken(1, 0)],
+        [StreamOpened(1), StreamOpened(1)],
+        [StreamData(1, "", end=True), StreamData(1, "", end=True)],
+    ],
+)
+def test_an_executor_that_floods_a_client_loses_the_stream(messages: List[Message]) -> None:
+    world, ada = World(), Client()
+    world.open(ada, 1)
+    for message in messages:
+        world.table.from_executor("c0", message)
+    assert refusal(ada) and len(ada.got) == len(messages)
+    assert world.sent[-1] == ("c0", CloseStream(1))
 
 
 def test_taking_more_than_was_sent() -> None:
@@ -207,3 +249,66 @@ def test_the_number_of_streams_is_bounded() -> None:
         world.open(ada, number)
     assert refused(ada) is Refused.NOT_READY
     assert "open streams already" in refusal(ada) and len(world.sent) == MAX_STREAMS
+
+
+NUMBERS = st.integers(0, 3)
+DATA = st.builds(pack_data, st.integers(0, PIECE + 5).map(bytes))
+SIZES = st.one_of(st.integers(-1, 2), st.just(PIECE), st.integers(0, 2 * WINDOW))
+TASKS = st.sampled_from(["worker:0", "worker:1", "worker:9"])
+MESSAGES = st.one_of(
+    st.builds(
+        OpenStream, NUMBERS, st.sampled_from(["worker:0", "worker:1", "x"]), st.just("shell")
+    ),
+    st.builds(StreamOpened, NUMBERS),
+    st.builds(StreamData, NUMBERS, DATA, end=st.booleans()),
+    st.builds(StreamTaken, NUMBERS, SIZES),
+    st.builds(CloseStream, NUMBERS),
+    st.builds(StreamClosed, NUMBERS),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["ada", "bob", "c0", "c1", "loses c0"]), MESSAGES), max_size=60
+    )
+)
+def test_whatever_the_ends_send_nothing_is_left(
+    steps: List[Tuple[str, Message]],
+) -> None:
+    world = World()
+    clients = {"ada": Client(), "bob": Client()}
+    for who, message in steps:
+        if who == "loses c0":
+            world.table.container_gone("c0", "it is lost")
+        elif who in clients:
+            try:
+                world.table.from_client(clients[who], message)
+            except ProtocolError:
+                world.table.client_gone(clients[who])
+                clients[who] = Client()
+        else:
+            world.table.from_executor(who, message)
+    for client in clients.values():
+        for number in range(4):
+            assert_in_order([m for m in client.got if m[0] == number])
+        world.table.client_gone(client)
+    before = len(world.sent)
+    for number in range(len(steps)):
+        for container_id in ("c0", "c1"):
+            world.table.from_executor(container_id, StreamClosed(number, 0))
+    world.table.close_all("the end")
+    assert len(world.sent) == before, "no stream is left"
+
+
+def assert_in_order(messages: List[Message]) -> None:
+    """What a client gets of one number: opened once, nothing after the end, then closed."""
+    is_open = has_ended = False
+    for message in messages:
+        if isinstance(message, StreamClosed):
+            is_open = has_ended = False
+        elif isinstance(message, StreamOpened):
+            assert not is_open
+            is_open = True
+        elif isinstance(message, StreamData):
+            assert (message.data or message.end) and not has_ended
+            has_ended = message.end

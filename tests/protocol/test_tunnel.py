@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from contextlib import suppress
+from typing import Any, List, Tuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fuzzing import fuzz, mutations
 from tests.protocol.ends import master_end
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.codec import ProtocolError
@@ -15,6 +17,7 @@ from tony_core.protocol.messages import CloseStream, Message, OpenStream, Stream
 from tony_core.protocol.tunnel import (
     CLIENT,
     WINDOW,
+    ClientKey,
     ReceivedBytes,
     SentBytes,
     StreamWindow,
@@ -27,8 +30,11 @@ from tony_core.protocol.tunnel import (
 
 SECRET = b"the secret of the test's job"
 
-#: What happens to each request: arrives; arrives but its answer is lost; is lost; arrives twice.
-FATES = st.lists(st.sampled_from(["arrives", "no answer", "lost", "twice"]), max_size=60)
+#: What happens to each request: arrives; arrives but its answer is lost; is lost; arrives twice;
+#: arrives, and then a copy of an old one does that was long on its way.
+FATES = st.lists(
+    st.sampled_from(["arrives", "no answer", "lost", "twice", "old copy"]), max_size=60
+)
 
 
 @given(
@@ -42,6 +48,7 @@ def test_all_bytes_arrive_once_and_in_order(
     sent, received = SentBytes(), ReceivedBytes()
     arrived = b""
     at, turn = 0, 0
+    copies = []
     for data in [*writes, b""]:
         sent.write(data)
         while at < sent.end:
@@ -52,6 +59,12 @@ def test_all_bytes_arrive_once_and_in_order(
                 continue
             for _ in range(2 if fate == "twice" else 1):
                 arrived += received.accept(at, piece)
+            copies.append((at, piece))
+            if fate == "old copy":
+                old_at, old_piece = copies[turn % len(copies)]
+                assert received.accept(old_at, old_piece) == b""
+                with suppress(TunnelBroken):
+                    sent.read(old_at, 10)
             if fate != "no answer":
                 at = received.next
     assert arrived == b"".join(writes)
@@ -89,6 +102,7 @@ class Flow:
         self._source, self._target = source, target
         self._sent, self._received = SentBytes(), ReceivedBytes()
         self._at = 0
+        self._copies: List[Tuple[int, bytes]] = []
         self.messages: List[Message] = []
 
     def step(self, size: int, fate: str) -> None:
@@ -99,6 +113,12 @@ class Flow:
         for _ in range(2 if fate == "twice" else 1):
             fresh = self._received.accept(self._at, piece)
             self.messages += self._target.receive(fresh) if fresh else []
+        self._copies.append((self._at, piece))
+        if fate == "old copy":
+            old_at, old_piece = self._copies[size % len(self._copies)]
+            assert self._received.accept(old_at, old_piece) == b""
+            with suppress(TunnelBroken):
+                self._sent.read(old_at, size)
         if fate != "no answer":
             self._at = self._received.next
 
@@ -122,6 +142,17 @@ def test_the_key_makes_a_client() -> None:
     shake(client, master)
     assert master.speaks_for(CLIENT)
     assert client_key(SECRET) != client_key(SECRET + b"x")
+
+
+def test_the_keys_file() -> None:
+    key = ClientKey(client_key(SECRET), "http://node:80/")
+    assert ClientKey.from_json(key.to_json()) == key
+
+
+@fuzz(content=mutations(ClientKey(b"k" * 32, "http://node:80/").to_json(), b"[" * 5000, b"[1]"))
+def test_a_damaged_keys_file_is_a_value_error(content: bytes) -> None:
+    with suppress(ValueError):
+        assert len(ClientKey.from_json(content).key) < 100
 
 
 def test_an_executors_key_does_not_make_a_client() -> None:
@@ -177,11 +208,11 @@ def test_what_was_given_up_is_not_read_again() -> None:
 def test_an_end_that_fetches_nothing_is_bounded() -> None:
     sent = SentBytes(largest=10)
     sent.write(bytes(10))
-    with pytest.raises(TunnelBroken, match="fetch"):
+    with pytest.raises(ProtocolError, match="fetch"):
         sent.write(b"x")
 
 
-@given(st.lists(st.integers(0, WINDOW // 3)))
+@given(st.lists(st.integers(1, WINDOW // 3)))
 def test_a_window_is_never_overdrawn(pieces: List[int]) -> None:
     window = StreamWindow()
     out = 0
@@ -189,13 +220,29 @@ def test_a_window_is_never_overdrawn(pieces: List[int]) -> None:
         if size > window.left:
             with pytest.raises(ProtocolError):
                 window.send(size)
-            window.taken(out)
+            if out:
+                window.taken(out)
             out = 0
         window.send(size)
         out += size
         assert window.left + out == WINDOW
     with pytest.raises(ProtocolError):
         window.taken(out + 1)
+
+
+def test_messages_without_bytes_are_refused_but_for_one_end() -> None:
+    """A window would not bound how many of them come."""
+    window = StreamWindow()
+    with pytest.raises(ProtocolError, match="without bytes"):
+        window.send(0)
+    window.send(5)
+    with pytest.raises(ProtocolError, match="or nothing"):
+        window.taken(0)
+    window.send(0, end=True)
+    for count in (0, 1):
+        with pytest.raises(ProtocolError, match="after its end"):
+            window.send(count, end=True)
+    window.taken(5)
 
 
 @given(st.binary(max_size=200))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import signal
 import struct
 import termios
-from typing import Any, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 from tony_core.client.errors import TunnelError
 from tony_core.client.tunnel import ClientStream, OpenStream, StreamKind, Tunnel
@@ -30,6 +31,52 @@ def terminal_size(fd: int) -> Tuple[int, int]:
     return rows or 24, columns or 80
 
 
+class Output:
+    """One of our standard outputs, written when it takes something.
+
+    So a reader that is stopped stops the shell, and neither our signals nor the tunnel.
+    """
+
+    def __init__(self, reactor: Reactor, fd: int, on_written: Callable[[int], None]) -> None:
+        self._reactor = reactor
+        self._fd = fd
+        self._on_written = on_written
+        self._unwritten = bytearray()
+        self._written = 0  # and not reported
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all is written."""
+        return not self._unwritten
+
+    def write(self, data: bytes) -> None:
+        """Write bytes, now or later."""
+        if not data:
+            return
+        was_empty = self.is_empty
+        self._unwritten += data
+        if was_empty:
+            try:
+                self._reactor.watch(self._fd, on_write=self._flush)
+            except PermissionError:  # a file: it can always be written
+                while self._unwritten:
+                    self._flush(PIECE)
+
+    def _flush(self, most: int = select.PIPE_BUF) -> None:
+        # What can be written at all takes so much without waiting.
+        try:
+            written = os.write(self._fd, self._unwritten[:most])
+        except BlockingIOError:
+            return  # another process has made it so
+        del self._unwritten[:written]
+        self._written += written
+        if not self._unwritten:
+            self._reactor.unwatch(self._fd)
+        if not self._unwritten or self._written >= PIECE:
+            count, self._written = self._written, 0
+            self._on_written(count)
+
+
 class ShellStream(ClientStream):
     """Connects the shell with our standard streams; :meth:`run` returns its exit code."""
 
@@ -37,7 +84,9 @@ class ShellStream(ClientStream):
         super().__init__()
         self._reactor = reactor
         self._terminal = terminal
+        self._outputs = [Output(reactor, fd, self._written) for fd in (STDOUT, STDERR)]
         self._is_open = False
+        self._is_over = False
         self._reads = False
         self._exit_code: Optional[int] = None
         self._message = ""
@@ -80,7 +129,7 @@ class ShellStream(ClientStream):
     def lost(self, reason: str) -> None:
         """Take the end of the tunnel."""
         self._message = f"the connection to the job was lost: {reason}"
-        self._reactor.stop()
+        self._finish()
 
     # ------------------------------------------------------------------ from the tunnel
 
@@ -92,10 +141,7 @@ class ShellStream(ClientStream):
         self._watch(True)
 
     def received(self, data: bytes, error: bool, end: bool) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(STDERR if error else STDOUT, left) :]
-        self.take(len(data))
+        self._outputs[error].write(data)
 
     def writable(self) -> None:
         if self._is_open:
@@ -104,8 +150,19 @@ class ShellStream(ClientStream):
     def ended(self, exit_code: Optional[int], message: str) -> None:
         self._exit_code = exit_code
         self._message = message
+        self._finish()
+
+    def _written(self, count: int) -> None:
+        self.take(count)
+        if self._is_over:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Leave :meth:`run` once all output is written."""
+        self._is_over = True
         self._watch(False)
-        self._reactor.stop()
+        if all(output.is_empty for output in self._outputs):
+            self._reactor.stop()
 
     # ------------------------------------------------------------------ our standard input
 

@@ -4,12 +4,14 @@ The key is read where only the job's owner can. The master is asked at its own a
 through the cluster's proxy where that cannot be reached. Two threads make the requests, one for
 each direction; all else happens on the reactor's thread. Requests that fail are repeated for
 :data:`RETRY_S`. Directly a request waits at the master for bytes; through a proxy none may, so the
-client pauses, shortly after something has happened and longer while nothing does.
+client pauses, shortly after something has happened and longer while nothing does. It pauses in the
+same way where a direct answer comes at once and empty, as no master of ours gives it for long.
 """
 
 from __future__ import annotations
 
 import binascii
+import re
 import threading
 import time
 from typing import Callable, Dict, List, Optional
@@ -34,12 +36,16 @@ from tony_core.protocol.messages import (
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.tunnel import (
     CLIENT,
+    FIRST_PIECE,
+    HANDSHAKE_SIZE,
     KEY_FILE,
+    LOST_S,
     PIECE,
     ClientKey,
     SentBytes,
     StreamKind,
     StreamWindow,
+    TunnelBroken,
     pack_data,
     unpack_data,
 )
@@ -52,21 +58,23 @@ RETRY_S = 20.0
 HANDSHAKE_S = 20.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0  # between two requests through a proxy
 UP_PIECE = 256 * 1024
+RETRY_PAUSE_S = 0.2
 END_S = 2.0  # for the last request
+MOST_BYTES = 2 * 1024 * 1024  # of an answer, which may be another program's
+_NAME = re.compile("[0-9a-f]{32}")
 
 
 def read_client_key(scheduler: Scheduler, app_id: str) -> ClientKey:
     """The key of the owner's tunnels; SchedulerError where the job is another user's."""
     location = join(scheduler.owner_folder(app_id), KEY_FILE)
     try:
-        found = read_object(filesystem(location).get(location, 1 << 16))
-        return ClientKey(bytes.fromhex(str(found["key"])), str(found["page_url"]))
+        return ClientKey.from_json(filesystem(location).get(location, 1 << 16))
     except FileNotFoundError:
         raise TunnelError(
             f"{app_id} has no key for its owner: it does not run (yet), or was submitted by an"
             " older version of tony"
         ) from None
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise TunnelError(f"{location} cannot be read: {error}") from error
 
 
@@ -87,19 +95,23 @@ def open_tunnel(
     for number, url in enumerate(urls):
         direct = number == 0
 
-        def make(url: str = url, direct: bool = direct, call_s: float = CALL_S) -> JobPage:
-            return JobPage(url, call_s, None if direct else scheduler.web)
+        def make(call_s: float, url: str = url, direct: bool = direct) -> JobPage:
+            access = None if direct else scheduler.web
+            return JobPage(url, call_s, access, most_bytes=MOST_BYTES)
 
-        page = make(call_s=DIRECT_S if direct else CALL_S)
+        page = make(DIRECT_S if direct else CALL_S)
         try:
             once = "?once=1" if page.proxied else ""
             answer = read_object(page.exchange("PUT", f"tunnel/new{once}")[2])
-            return Tunnel(reactor, str(answer["tunnel"]), key, make, on_lost)
-        except (PageError, ValueError, KeyError) as error:
+            name = answer.get("tunnel")
+            if isinstance(name, str) and _NAME.fullmatch(name):
+                return Tunnel(reactor, name, key, make, on_lost)
+            problems.append(f"{url} opens no tunnel: it is not a running job's page")
+        except (PageError, ValueError) as error:
             problems.append(str(error))
         finally:
             page.close()
-    raise TunnelError(f"{app_id} cannot be entered: " + "; ".join(problems))
+    raise TunnelError(f"{app_id} cannot be entered: " + _printable("; ".join(problems)))
 
 
 class Tunnel:
@@ -110,14 +122,14 @@ class Tunnel:
         reactor: Reactor,
         name: str,
         key: ClientKey,
-        make_page: Callable[[], JobPage],
+        make_page: Callable[[float], JobPage],
         on_lost: Callable[[str], None],
     ) -> None:
         self.reactor = reactor
         self.closed = False
         self._name = name
         self._make_page = make_page
-        self._pages = [make_page(), make_page()]
+        self._pages = [make_page(CALL_S), make_page(CALL_S)]
         self.proxied = self._pages[0].proxied
         self._once = "&once=1" if self.proxied else ""  # the proxy opens a connection a request
         self._on_lost = on_lost
@@ -128,8 +140,8 @@ class Tunnel:
         self._last = 0
         self._sent = SentBytes()
         self._changed = threading.Condition()
-        self._poke = threading.Event()  # something was sent: an answer may be there
-        self._handshake = reactor.call_later(
+        self._has_sent = threading.Event()  # so an answer may be there
+        self._deadline = reactor.call_later(
             HANDSHAKE_S, self._lose, f"the master did not prove itself within {HANDSHAKE_S:g} s"
         )
         self._threads = [
@@ -139,7 +151,7 @@ class Tunnel:
                 (self._fetch_all, self._pages[1]),
             )
         ]
-        self._pump()
+        self._queue_outgoing()
         for thread in self._threads:
             thread.start()
 
@@ -154,21 +166,20 @@ class Tunnel:
         """Send a message."""
         if not self.closed:
             self._channel.send(message)
-            self._pump()
+            self._queue_outgoing()
 
     def close(self) -> None:
         """End it, with all its streams."""
         if self.closed:
             return
         self.closed = True
-        self._handshake.cancel()
+        self._deadline.cancel()
         with self._changed:
             self._changed.notify_all()
-        self._poke.set()
+        self._has_sent.set()
         for page in self._pages:
             page.abort()
-        last = self._make_page()
-        last._timeout_s = END_S
+        last = self._make_page(END_S)
         try:
             last.exchange("PUT", f"tunnel/{self._name}/end?{self._once[1:]}")
         except PageError:
@@ -180,7 +191,7 @@ class Tunnel:
 
     # ------------------------------------------------------------------ on the reactor's thread
 
-    def _pump(self) -> None:
+    def _queue_outgoing(self) -> None:
         data = self._channel.outgoing()
         if data:
             with self._changed:
@@ -192,22 +203,24 @@ class Tunnel:
             return
         try:
             messages = self._channel.receive(data)
-            if self._channel.established:
-                self._handshake.cancel()
-            self._pump()
+            if messages:
+                self._deadline.cancel()
+                text = f"the master has sent nothing for {LOST_S:g} s"
+                self._deadline = self.reactor.call_later(LOST_S, self._lose, text)
+            self._queue_outgoing()
             for message in messages:
-                self._take(message)
+                self._deliver(message)
             if self._channel.failure is not None:
                 raise self._channel.failure
         except ProtocolError as error:
             self._lose(str(error))
 
-    def _take(self, message: Message) -> None:
+    def _deliver(self, message: Message) -> None:
         stream = self._streams.get(getattr(message, "stream", -1))
         if stream is None:
             return
         if isinstance(message, StreamOpened):
-            stream.opened(message.note)
+            stream.opened(_printable(message.note))
         elif isinstance(message, StreamData):
             stream.received(unpack_data(message.data), message.error, message.end)
         elif isinstance(message, StreamTaken):
@@ -216,19 +229,19 @@ class Tunnel:
         elif isinstance(message, StreamClosed):
             del self._streams[message.stream]
             stream.refused = message.refused
-            stream.ended(message.exit_code, message.message)
+            stream.ended(message.exit_code, _printable(message.message))
 
     def _lose(self, reason: str) -> None:
         if not self.closed:
             self.close()
-            self._on_lost(reason)
+            self._on_lost(_printable(reason))
 
     # ------------------------------------------------------------------ the threads
 
     def _run(self, work: Callable[[JobPage], None], page: JobPage) -> None:
         try:
             work(page)
-        except (PageError, ProtocolError, ValueError, KeyError, OSError) as error:
+        except (PageError, ProtocolError, ValueError, OSError) as error:
             if not self.closed:
                 self.reactor.call_soon_threadsafe(self._lose, str(error))
         finally:
@@ -242,26 +255,31 @@ class Tunnel:
                     self._changed.wait()
                 if self.closed:
                     return
-                data = self._sent.read(at, UP_PIECE)
+                most = UP_PIECE if at >= HANDSHAKE_SIZE else FIRST_PIECE
+                data = self._sent.read(at, most)
             body = binascii.b2a_base64(data, newline=False)
             answer = self._ask(page, "PUT", f"up?at={at}", body)
-            at = int(read_object(answer)["next"])
-            self._poke.set()
+            following = read_object(answer).get("next")
+            if not isinstance(following, int) or following < at + len(data):
+                raise TunnelBroken("the master does not take what it is sent")
+            at = following
+            self._has_sent.set()
 
     def _fetch_all(self, page: JobPage) -> None:
         at = 0
         pause = FIRST_PAUSE_S
         wait = 0.0 if self.proxied else WAIT_S
         while not self.closed:
+            asked = time.monotonic()
             data = self._ask(page, "GET", f"down?at={at}&wait={wait:g}", None, wait)
             at += len(data)
             if data:
                 self.reactor.call_soon_threadsafe(self._receive, data)
-            if self.proxied:
-                if data or self._poke.is_set():
+            if self.proxied or (not data and time.monotonic() - asked < LONGEST_PAUSE_S / 2):
+                if data or self._has_sent.is_set():
                     pause = FIRST_PAUSE_S
-                    self._poke.clear()
-                self._poke.wait(pause)
+                    self._has_sent.clear()
+                self._has_sent.wait(pause)
                 pause = min(LONGEST_PAUSE_S, pause * 1.5)
 
     def _ask(
@@ -281,7 +299,12 @@ class Tunnel:
                 failing_since = now if failing_since is None else failing_since
                 if self.closed or now - failing_since > RETRY_S:
                     raise
-                time.sleep(0.2)
+                time.sleep(RETRY_PAUSE_S)
+
+
+def _printable(text: str) -> str:
+    """A text of another program's without what would drive a terminal."""
+    return "".join(mark if mark.isprintable() else "?" for mark in text)
 
 
 class ClientStream:
@@ -300,8 +323,8 @@ class ClientStream:
         """Send bytes, no more than the window has left."""
         for at in range(0, len(data), PIECE) or (0,):
             piece = data[at : at + PIECE]
-            self.window.send(len(piece))
             last = end and at + PIECE >= len(data)
+            self.window.send(len(piece), last)
             self._send(StreamData(self.number, pack_data(piece), end=last))
 
     def take(self, count: int) -> None:

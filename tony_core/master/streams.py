@@ -31,6 +31,7 @@ from tony_core.protocol.tunnel import (
 )
 
 MOST_WORDS = 100_000  # characters of a command
+MAX_STORY_LINES = 200  # about shells: a script may run a command every few seconds for days
 
 
 class StreamClient(Protocol):
@@ -56,12 +57,20 @@ class _Refusal(NamedTuple):
     reason: str
 
 
-class _Stream(NamedTuple):
-    client: StreamClient
-    number: int  # the client's
-    container_id: str
-    to_client: StreamWindow
-    to_executor: StreamWindow
+class _Stream:
+    def __init__(self, client: StreamClient, number: int, container_id: str) -> None:
+        self.client = client
+        self.number = number  # the client's
+        self.container_id = container_id
+        self.to_client = StreamWindow()
+        self.to_executor = StreamWindow()
+        self._is_open = False
+
+    def open(self) -> None:
+        """Note that its other end stands."""
+        if self._is_open:
+            raise ProtocolError("a stream is opened twice")
+        self._is_open = True
 
 
 class StreamTable:
@@ -81,6 +90,7 @@ class StreamTable:
         self._streams: Dict[int, _Stream] = {}
         self._numbers: Dict[Tuple[StreamClient, int], int] = {}
         self._last = 0
+        self._story_lines = 0
 
     # ------------------------------------------------------------------ from clients
 
@@ -96,7 +106,7 @@ class StreamTable:
             return  # it has ended, and the client does not know yet
         stream = self._streams[number]
         if isinstance(message, StreamData):
-            stream.to_executor.send(_size(message))
+            stream.to_executor.send(_size(message), message.end)
         elif isinstance(message, StreamTaken):
             stream.to_client.taken(message.size)
         self._send(stream.container_id, message._replace(stream=number))
@@ -117,7 +127,7 @@ class StreamTable:
             return
         self._last += 1
         number = self._last
-        stream = _Stream(client, message.stream, place.container_id, StreamWindow(), StreamWindow())
+        stream = _Stream(client, message.stream, place.container_id)
         self._streams[number] = stream
         self._numbers[client, message.stream] = number
         if not self._send(place.container_id, message._replace(stream=number, task=place.task)):
@@ -126,7 +136,7 @@ class StreamTable:
             client.send(_closed(message, _Refusal(Refused.NO_PROGRAM, text)))
         elif message.kind == StreamKind.SHELL.value:
             what = "a command is run" if message.command else "a shell is opened"
-            self._tell_story(place.task, f"{what} beside the program, by the job's owner")
+            self._add_line(place.task, f"{what} beside the program, by the job's owner")
 
     def _find(self, message: OpenStream) -> Union[TaskPlace, _Refusal]:
         """The place to open it in, or the reason why it is refused."""
@@ -165,6 +175,13 @@ class StreamTable:
             what = f"name one task with -t; the job has {names}"
         return _Refusal(Refused.FINAL if tasks else Refused.NO_PROGRAM, what)
 
+    def _add_line(self, task: str, text: str) -> None:
+        self._story_lines += 1
+        if self._story_lines == MAX_STORY_LINES:
+            text += "; no further ones are listed"
+        if self._story_lines <= MAX_STORY_LINES:
+            self._tell_story(task, text)
+
     # ------------------------------------------------------------------ from executors
 
     def from_executor(self, container_id: str, message: Message) -> None:
@@ -174,8 +191,10 @@ class StreamTable:
         if stream is None or stream.container_id != container_id:
             return  # its client is gone, and the executor does not know yet
         try:
-            if isinstance(message, StreamData):
-                stream.to_client.send(_size(message))
+            if isinstance(message, StreamOpened):
+                stream.open()
+            elif isinstance(message, StreamData):
+                stream.to_client.send(_size(message), message.end)
             elif isinstance(message, StreamTaken):
                 stream.to_executor.taken(message.size)
         except ProtocolError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import FrozenSet, NamedTuple
 
+from tony_core.job.units import AccessList
+
 
 class Viewer(NamedTuple):
     """A person at a browser, as the login found him."""
@@ -16,16 +18,12 @@ class Viewer(NamedTuple):
 def readers(owner: str, view_acl: str, is_public: bool = False) -> FrozenSet[str]:
     """Who may see a job: ``user:NAME``, ``group:NAME``, and ``*`` where all may.
 
-    ``view_acl`` is as YARN writes it: users, a blank, groups, each with commas; ``*`` is all.
+    ``view_acl`` is as YARN writes it.
     """
-    found = {f"user:{owner}"} if owner else set()
-    if is_public or view_acl.strip() == "*":
-        found.add("*")
-        return frozenset(found)
-    users, _, groups = view_acl.partition(" ")
-    found.update(f"user:{name.strip()}" for name in users.split(",") if name.strip())
-    found.update(f"group:{name.strip()}" for name in groups.split(",") if name.strip())
-    return frozenset(found)
+    listed = AccessList.parse(view_acl)
+    found = {f"user:{name}" for name in (owner, *listed.users) if name}
+    found.update(f"group:{name}" for name in listed.groups)
+    return frozenset(found | {"*"} if is_public or listed.is_for_all else found)
 
 
 def names_of(viewer: Viewer) -> FrozenSet[str]:

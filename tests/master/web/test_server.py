@@ -393,3 +393,33 @@ def test_a_bug_behind_a_request_ends_its_connection_only(site: Site, when: str) 
     assert site.get("/").read is not None
     assert site.running.error is None
     assert len(logged) == 1 and "Traceback" in logged[0]
+
+
+@pytest.mark.parametrize(
+    ("admission", "limit", "headers", "status"),
+    [
+        (server.Admission(False, "not you"), 1 << 22, "", 403),
+        (server.Admission(True), 1 << 22, "Sec-Fetch-Site: cross-site\r\n", 403),
+        (server.Admission(True), 1000, "", 413),
+    ],
+    ids=["another user", "another site", "a large body"],
+)
+def test_what_is_refused_is_refused_by_its_head(
+    admission: server.Admission, limit: int, headers: str, status: int
+) -> None:
+    """Not a byte of the body has to come, or is kept."""
+    asked: List[Exchange] = []
+    with Running() as running:
+        made = running.do(
+            lambda: WebServer(
+                running.reactor, "127.0.0.1", 0, asked.append,
+                screen=lambda sock: admission, body_limit=lambda request: limit,
+            )
+        )  # fmt: skip
+        with socket.create_connection(("127.0.0.1", made.port), 30) as caller:
+            head = f"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n{headers}\r\n"
+            caller.sendall(head.encode())
+            answer = caller.recv(65536).decode()
+            assert answer.startswith(f"HTTP/1.1 {status} ") and "Connection: close" in answer
+        assert running.do(lambda: made.held) == 0 and not asked
+        running.do(made.close)

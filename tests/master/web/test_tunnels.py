@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import http.client
 import json
+import socket
 import time
 from contextlib import suppress
 from typing import Any, Dict, Iterator, List, Tuple
@@ -16,12 +17,14 @@ from tests.master.test_streams import PLACES
 from tony_core.job.spec import Access
 from tony_core.master.streams import StreamTable
 from tony_core.master.web import tunnels as module
+from tony_core.master.web.proxy_gate import ProxyGate
 from tony_core.master.web.server import MAX_CONNECTIONS, Exchange, WebServer
 from tony_core.master.web.tunnels import Tunnels
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.codec import ProtocolError
-from tony_core.protocol.messages import Message, OpenStream, StreamData, StreamOpened
+from tony_core.protocol.messages import Message, OpenStream, Ping, StreamData, StreamOpened
 from tony_core.protocol.tunnel import CLIENT, client_key, pack_data
+from tony_core.schedulers.container_pool import WebProxy
 
 SECRET = b"the secret of the test's job"
 
@@ -29,15 +32,16 @@ SECRET = b"the secret of the test's job"
 class Site:
     """A server with tunnels, and what they send to executors."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, proxied: bool) -> None:
         self.running = running
         self.sent: List[Tuple[str, Message]] = []
         self.table = StreamTable(Access(), lambda: PLACES, self._send, lambda task, text: None)
-        self.is_proxied = False
-        self.tunnels = Tunnels(
-            running.reactor, SECRET, self.table, lambda exchange: self.is_proxied
+        proxy = WebProxy(("127.0.0.1",), "http://rm/proxy/app_1/")
+        gate = ProxyGate(running.reactor, "tester", proxy) if proxied else None
+        self.tunnels = Tunnels(running.reactor, SECRET, self.table, gate)
+        self.server = WebServer(
+            running.reactor, "127.0.0.1", 0, self._handle, body_limit=self.tunnels.body_limit
         )
-        self.server = WebServer(running.reactor, "127.0.0.1", 0, self._handle)
 
     def _handle(self, exchange: Exchange) -> None:
         self.tunnels.handle(exchange)
@@ -61,11 +65,15 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     with Running() as running:
-        made = running.do(lambda: Site(running))
+        made = running.do(lambda: Site(running, getattr(request, "param", "") == "proxied"))
         yield made
         running.do(made.server.close)
+
+
+#: A site that all requests reach by a proxy, whose address it has not looked up yet.
+proxied = pytest.mark.parametrize("site", ["proxied"], indirect=True)
 
 
 class Client:
@@ -106,7 +114,8 @@ class Client:
         status, body = self.down(wait=wait)
         if status == 200:
             self.down_at += len(body)
-            self.got += self.channel.receive(body)
+            messages = self.channel.receive(body)
+            self.got += [message for message in messages if not isinstance(message, Ping)]
         return status, body
 
     def shake(self) -> None:
@@ -151,6 +160,17 @@ def test_every_request_can_be_repeated(site: Site) -> None:
     client.up_at, client.down_at = len(data), len(first[1])
     client.got += client.channel.receive(first[1])
     client.shake()
+
+
+def test_a_late_copy_of_a_request_is_refused_and_ends_nothing(site: Site) -> None:
+    client = Client(site)
+    client.shake()
+    assert client.down(at=0)[0] == 410
+    assert client.up(b"x", at=client.up_at + 5)[0] == 410
+    assert client.up(b"xyz", at=0) == (200, json.dumps({"next": client.up_at}).encode())
+    client.channel.send(OpenStream(5, "worker:1", "shell"))
+    assert client.exchange()[0] == 200
+    assert len(site.sent) == 1
 
 
 @pytest.mark.parametrize(
@@ -252,13 +272,71 @@ def test_strangers_cannot_fill_the_places(site: Site) -> None:
     Client(site).shake()
 
 
+@proxied
 def test_another_user_of_the_proxy_cannot_fill_them_either(site: Site) -> None:
-    site.is_proxied = True
     status, body = site.ask("PUT", "new", user="ann")
     mine = json.loads(body)["tunnel"]
     for _ in range(2 * module.MOST_UNPROVED):
         assert site.ask("PUT", "new", user="mallory")[0] == 200
     assert status == 200 and mine in site.names()
+
+
+@proxied
+def test_the_first_request_of_all_is_known_as_the_proxys(site: Site) -> None:
+    """No one has read the page before, so no address of a proxy was looked up."""
+    client = Client(site)
+    client.shake()
+    before = time.monotonic()
+    assert client.down(wait=20) == (200, b"")
+    assert time.monotonic() - before < 10, "a thread of the ResourceManager is not held"
+
+
+def test_who_has_proved_nothing_waits_for_a_moment_only(site: Site) -> None:
+    client = Client(site)
+    client.down_at = len(client.down()[1])
+    before = time.monotonic()
+    assert client.down(wait=20) == (200, b"")
+    assert time.monotonic() - before < 10
+
+
+@proxied
+def test_a_refusal_after_a_lookup_is_an_answer(site: Site) -> None:
+    site.running.do(lambda: site.tunnels.close("the job has ended"))
+    status, body = site.ask("PUT", "new")
+    assert status == 503 and b"ending" in body
+
+
+def test_bodies_that_strangers_announce_do_not_keep_the_owners_out(site: Site) -> None:
+    """Neither those who name no tunnel, nor those who have proved nothing in theirs."""
+    owner = Client(site)
+    owner.shake()
+    unproved = Client(site).name
+    strangers = []
+    for number in range(40):
+        sock = socket.create_connection(("127.0.0.1", site.server.port), 30)
+        name = unproved if number % 2 else "nothing"
+        with suppress(OSError):
+            sock.sendall(
+                f"PUT /tunnel/{name}/up?at=0 HTTP/1.1\r\nContent-Length: 4000000\r\n\r\n".encode()
+            )
+            sock.sendall(bytes(900_000))
+        strangers.append(sock)
+    owner.channel.send(StreamData(7, pack_data(bytes(30_000))))
+    assert owner.exchange()[0] == 200
+    assert site.running.do(lambda: site.server.held) == 0
+    with suppress(ConnectionResetError):
+        assert strangers[0].recv(100).startswith(b"HTTP/1.1 413 ")
+    for sock in strangers:
+        sock.close()
+
+
+def test_who_knows_an_open_tunnel_sends_no_more_than_a_piece(site: Site) -> None:
+    owner = Client(site)
+    owner.shake()
+    with suppress(ConnectionError):  # it is refused by its head, while it is sent
+        assert site.ask("PUT", f"{owner.name}/up?at=0", b"A" * (module.LARGEST_BODY + 4))[0] == 413
+    assert site.running.do(lambda: site.server.held) == 0
+    assert owner.exchange()[0] == 200
 
 
 def test_open_tunnels_are_bounded(site: Site) -> None:

@@ -18,7 +18,7 @@ from tony_core.files.location import is_remote, join
 from tony_core.jsontext import is_number, read_object
 from tony_core.master.state.folder import StateFolder, state_folder
 from tony_core.protocol.job_secret import unpack_secret
-from tony_core.protocol.tunnel import KEY_FILE, client_key
+from tony_core.protocol.tunnel import KEY_FILE, ClientKey, client_key
 from tony_core.schedulers.port import AppState
 from tony_core.unexpected_errors import log_to_stderr
 
@@ -253,9 +253,8 @@ _RECORD: Mapping[str, Callable[[Any], bool]] = {
 
 def write_client_key(folder: StateFolder, secret: bytes, page_url: str) -> None:
     """Leave the key of the owner's tunnels where only the owner may read it."""
-    key = client_key(unpack_secret(secret).secret)
-    data = {"key": key.hex(), "page_url": page_url}
-    folder.put(KEY_FILE, json.dumps(data).encode(), mode=0o600, sync=False)
+    key = ClientKey(client_key(unpack_secret(secret).secret), page_url)
+    folder.put(KEY_FILE, key.to_json(), mode=0o600, sync=False)
 
 
 def write_master_file(

@@ -33,7 +33,8 @@ import socket
 from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 from urllib.parse import unquote_plus
 
-from tony_core.master.web.server import Exchange, Response
+from tony_core.job.units import AccessList
+from tony_core.master.web.server import MAX_CONNECTIONS, Exchange, Handler, Response
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.resolver import RESOLVER
 from tony_core.protocol.user_groups import groups_of
@@ -53,34 +54,45 @@ class ProxyGate:
         self._hosts = [name for name in proxy.hosts if name]
         self._static = proxy.static_user
         self._unauthenticated = frozenset(proxy.unauthenticated)
-        self._users, self._groups = acl(proxy.view_acl)
+        self._readers = AccessList.parse(proxy.view_acl)
         self._public_url = proxy.public_url
         self._proxies: FrozenSet[str] = frozenset()
-        self._looked = -math.inf
-        self._looking = False
-        self._waiting: List[Callable[[], None]] = []
-        self._known: Dict[str, Tuple[float, bool]] = {}  # by user: whether a group lets him in
+        self._looked_up_at = -math.inf
+        self._is_looking_up = False
+        self._waiting: List[Tuple[Exchange, Handler]] = []
+        self._members: Dict[str, Tuple[float, bool]] = {}  # by user: whether a group lets him in
 
     def is_proxy(self, address: str) -> bool:
         """Whether it is a proxy's, as far as their addresses are known by now."""
         return _plain(address) in self._proxies
 
-    def admit(self, exchange: Exchange, let_in: Callable[[Exchange], None]) -> None:
+    def admit(self, exchange: Exchange, let_in: Handler) -> None:
         """Pass a request on, now or soon, or refuse it."""
+        self.identify(exchange, lambda exchange: self._admit(exchange, let_in))
+
+    def identify(self, exchange: Exchange, then: Handler) -> None:
+        """Pass a request on, once it is known whether the proxy asks (:meth:`is_proxy`)."""
         if exchange.done:
             return  # it went away while something was looked up
-        if not self.is_proxy(exchange.peer()):
-            if self._looking or self._reactor.now() - self._looked >= AGAIN_S:
-                self._look(lambda: exchange.reactor.call(self.admit, exchange, let_in))
-            else:
-                self._refuse(exchange, "this page can only be read through the cluster's web proxy")
+        if self.is_proxy(exchange.peer()):
+            exchange.trust()
+        elif self._is_looking_up or self._reactor.now() - self._looked_up_at >= AGAIN_S:
+            self._look_up_proxies(exchange, lambda exchange: self.identify(exchange, then))
             return
-        exchange.trust()
+        then(exchange)
+
+    def _admit(self, exchange: Exchange, let_in: Handler) -> None:
+        if exchange.done:
+            return
+        if not self.is_proxy(exchange.peer()):
+            self._refuse(exchange, "this page can only be read through the cluster's web proxy")
+            return
         user = user_of(exchange.request.headers.get("cookie", ""))
         allowed = self._may_read(user)
         if allowed is None:
             self._look_up_groups(
-                user or "", lambda: exchange.reactor.call(self.admit, exchange, let_in)
+                user or "",
+                lambda: exchange.handle(lambda exchange: self._admit(exchange, let_in)),
             )
         elif allowed:
             let_in(exchange)
@@ -99,15 +111,15 @@ class ProxyGate:
         """None: his groups would have to be known."""
         if self._unauthenticated and (not user or self._is_unauthenticated(user)):
             return False
-        if "*" in self._users:
+        if self._readers.is_for_all:
             return True
         if not user:
             return user is None and bool(self._static)
-        if user in (self._owner, self._static) or user in self._users:
+        if user in (self._owner, self._static) or user in self._readers.users:
             return True
-        if not self._groups:
+        if not self._readers.groups:
             return False
-        at, member = self._known.get(user, (-math.inf, False))
+        at, member = self._members.get(user, (-math.inf, False))
         return member if self._reactor.now() - at < GROUPS_S else None
 
     def _is_unauthenticated(self, user: str) -> bool:
@@ -120,17 +132,21 @@ class ProxyGate:
 
     # ------------------------------------------------------------------ what may block
 
-    def _look(self, then: Callable[[], None]) -> None:
-        self._waiting.append(then)
-        if self._looking:
+    def _look_up_proxies(self, exchange: Exchange, then: Handler) -> None:
+        if len(self._waiting) > MAX_CONNECTIONS:  # most of them have gone
+            self._waiting = [entry for entry in self._waiting if not entry[0].done]
+        self._waiting.append((exchange, then))
+        if self._is_looking_up:
             return
-        self._looking = True
+        self._is_looking_up = True
 
         def found(addresses: FrozenSet[str]) -> None:
-            self._proxies, self._looked, self._looking = addresses, self._reactor.now(), False
+            self._proxies = addresses
+            self._looked_up_at = self._reactor.now()
+            self._is_looking_up = False
             waiting, self._waiting = self._waiting, []
-            for go_on in waiting:
-                go_on()
+            for exchange, then in waiting:
+                exchange.handle(then)
 
         RESOLVER.resolve(
             self._reactor, ("proxies", *self._hosts), lambda: addresses_of(self._hosts),
@@ -139,9 +155,9 @@ class ProxyGate:
 
     def _look_up_groups(self, user: str, then: Callable[[], None]) -> None:
         def found(groups: FrozenSet[str]) -> None:
-            if len(self._known) > 1000:
-                self._known.clear()
-            self._known[user] = (self._reactor.now(), bool(groups & self._groups))
+            if len(self._members) > 1000:
+                self._members.clear()
+            self._members[user] = (self._reactor.now(), bool(groups & self._readers.groups))
             then()
 
         RESOLVER.resolve(
@@ -160,18 +176,6 @@ def user_of(cookies: str) -> Optional[str]:
     if not found:
         return None
     return found[0] if len(found) == 1 else ""
-
-
-def acl(text: str) -> Tuple[FrozenSet[str], FrozenSet[str]]:
-    """Users and groups of a list as Hadoop writes it: ``user,user group,group``."""
-    if text.strip() == "*":
-        return frozenset("*"), frozenset()
-    users, _, groups = text.partition(" ")
-
-    def names(part: str) -> FrozenSet[str]:
-        return frozenset(name.strip() for name in part.split(",") if name.strip())
-
-    return names(users), names(groups)
 
 
 def addresses_of(hosts: List[str]) -> FrozenSet[str]:

@@ -81,6 +81,11 @@ class Head(NamedTuple):
     start: int  # where the body begins
     end: int
 
+    @property
+    def length(self) -> int:
+        """Bytes of the body."""
+        return self.end - self.start
+
     def take(self, data: bytearray) -> Optional[Request]:
         """Take the request out of the buffer that it was read from; None: not all there."""
         if len(data) < self.end:

@@ -44,8 +44,8 @@ from tony_core.master.publish import Publisher
 from tony_core.master.story import Story
 from tony_core.master.web.logs import read_ends, read_log
 from tony_core.master.web.proxy_gate import ProxyGate
-from tony_core.master.web.request import Request, seconds, whole_number
-from tony_core.master.web.server import Admission, Exchange, Response
+from tony_core.master.web.request import MAX_BODY, Request, seconds, whole_number
+from tony_core.master.web.server import SMALL_BODY, Admission, Exchange, Response
 from tony_core.master.web.tunnels import Tunnels
 from tony_core.protocol import socket_owners
 from tony_core.protocol.reactor import Reactor
@@ -204,9 +204,14 @@ class Page:
             else:
                 route(exchange)
 
-    def is_proxy(self, exchange: Exchange) -> bool:
-        """Whether a cluster's proxy asks, as far as the proxies are known by now."""
-        return self._gate is not None and self._gate.is_proxy(exchange.peer())
+    def body_limit(self, request: Request) -> int:
+        """The bytes of a body that are taken, by the request's head.
+
+        Behind a proxy only tunnels have large ones, and those of an open tunnel know its number.
+        """
+        if self.tunnels is not None and request.path.startswith(PREFIX):
+            return self.tunnels.body_limit(request)
+        return MAX_BODY if self._gate is None else SMALL_BODY
 
     def watched_lately(self) -> bool:
         """Whether a person seems to be looking."""

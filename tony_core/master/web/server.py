@@ -9,7 +9,8 @@ A connection reads one request at a time, hands it to the *handler* with an
 long poll), in one piece or as a stream that ends with the connection (a relay). Limits: a
 request's head and body, the number of connections, how long one may be idle or refuse to
 take what is sent, how long a request may take to come, and what all the unread bodies may
-hold together. A connection with several pipelined requests gets one answer per reactor
+hold together. How large a body may be, the page says by the request's head, so a stranger's is
+refused before it comes. A connection with several pipelined requests gets one answer per reactor
 turn, and the next when the peer has taken the answer. Only GET, HEAD, POST and PUT are read at
 all; the handler decides what may be posted, except that a page of another site posts nothing
 here, by a browser's own account of where the request comes from. A handler may raise
@@ -34,7 +35,8 @@ from tony_core.master.web.request import MAX_BODY, MAX_HEAD, BadRequest, Head, R
 from tony_core.protocol.link import Listener, listen
 from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
 
-MAX_BODIES = 4 * MAX_BODY  # what has come and was not handled yet, of all readers together
+MAX_BODIES = 4 * MAX_BODY  # of all bodies but the small ones, while they have not come whole
+SMALL_BODY = 4096  # anybody may send one
 MAX_CONNECTIONS = 128
 MAX_UNTRUSTED = 32  # of them, and an eighth of what files this process may open
 IDLE_S = 70.0  # longer than a long poll
@@ -82,6 +84,10 @@ class Exchange:
         """The handler has found out who asks, and lets the connection keep its place."""
         self._connection.trusted = True
 
+    def handle(self, handler: Handler) -> None:
+        """Let this handler answer, now or later; what it raises becomes the answer."""
+        self._connection.handle(self, handler)
+
     def close_after(self) -> None:
         """Let the answer be the connection's last."""
         self.request = self.request._replace(keep_alive=False)
@@ -126,6 +132,7 @@ class Exchange:
 
 
 Handler = Callable[[Exchange], None]
+BodyLimit = Callable[[Request], int]  # by a request's head
 Screen = Callable[[socket.socket], Admission]
 
 
@@ -163,7 +170,7 @@ class _Connection:
         self._closed = False
         self.active = server.reactor.now()  # when a byte last moved
         self.request_began_at: Optional[float] = None  # while a request has not come whole
-        self.held = 0  # of what all readers' bodies may hold
+        self.held = 0  # of what all bodies may hold
         self._head: Optional[Head] = None
         self._to_go_on: Optional[Timer] = None
         self._watch()
@@ -204,6 +211,7 @@ class _Connection:
             return
         self._closed = True
         self._in.clear()
+        self._head = None
         self._hold()
         self.reactor.unwatch(self._sock)
         self._sock.close()
@@ -240,16 +248,14 @@ class _Connection:
             return
         self.active = self.reactor.now()
         self._in += data
-        self._hold()
-        if self._server.held > MAX_BODIES:
-            self._refuse(BadRequest(503, "too many bytes are posted at once; try again"))
-            return
         self._next()
         if self._head is None and len(self._in) > MAX_HEAD + 65536:
             self.close()  # it asks without end, faster than it can be answered
 
     def _hold(self) -> None:
-        held = max(0, len(self._in) - MAX_HEAD)
+        """Count a body while it comes. A small one is bounded by the number of connections."""
+        is_large = self._head is not None and self._head.length > SMALL_BODY
+        held = len(self._in) if is_large else 0
         self._server.held += held - self.held
         self.held = held
 
@@ -260,7 +266,10 @@ class _Connection:
         if len(self._out) > HIGH_WATER:
             return  # _flush comes back
         try:
-            self._head = self._head or parse_head(self._in)
+            if self._head is None:
+                self._head = parse_head(self._in)
+                if self._head is not None:
+                    self._check(self._head)
         except BadRequest as error:
             self._refuse(error)
             return
@@ -268,22 +277,35 @@ class _Connection:
         if request is None:
             if self._in and self.request_began_at is None:
                 self.request_began_at = self.reactor.now()
+            self._hold()
+            if self._server.held > MAX_BODIES:
+                self._refuse(BadRequest(503, "too many bytes are posted at once; try again"))
             return
         self._head = self.request_began_at = None
         self._hold()
-        if self._refusal:
-            self._refuse(BadRequest(403, self._refusal))
-            return
-        if request.method not in ("GET", "HEAD") and request.is_cross_site():
-            self._refuse(BadRequest(403, "a page of another site may not post here"))
-            return
         self._current = exchange = Exchange(self, request)
+        self.handle(exchange, self._handler)
+
+    def _check(self, head: Head) -> None:
+        """Refuse a request by its head, before its body is taken."""
+        request = head.request
+        if self._refusal:
+            raise BadRequest(403, self._refusal)
+        if request.method not in ("GET", "HEAD") and request.is_cross_site():
+            raise BadRequest(403, "a page of another site may not post here")
+        if head.length > SMALL_BODY:
+            largest = self._server.body_limit(request)
+            if head.length > largest:
+                text = f"the body has {head.length} bytes; at most {largest} are taken of you here"
+                raise BadRequest(413, text)
+
+    def handle(self, exchange: Exchange, handler: Handler) -> None:
         try:
-            self._handler(exchange)
+            handler(exchange)
         except BadRequest as error:
             exchange.answer(Response(error.status, f"{error}\n".encode(), headers=_TEXT_ONLY))
         except Exception as error:  # a reader's page is not worth the job's master
-            self._server.on_error(request, error)
+            self._server.on_error(exchange.request, error)
             self.reactor.report(error)
             if exchange.streams:
                 self.close()
@@ -295,6 +317,7 @@ class _Connection:
             self.close()
             return
         self._in.clear()
+        self._head = None
         self._hold()
         refused = Request("GET", "/", "/", {}, {}, keep_alive=False)
         self._current = Exchange(self, refused)
@@ -335,13 +358,15 @@ class WebServer:
         handler: Handler,
         on_error: Callable[[Request, Exception], None] = lambda request, error: None,
         screen: Screen = lambda sock: Admission(trusted=True),
+        body_limit: BodyLimit = lambda request: MAX_BODY,
     ) -> None:
         self.reactor = reactor
         self.on_error = on_error
+        self.body_limit = body_limit
         self._screen = screen
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most_untrusted = max(4, min(MAX_UNTRUSTED, soft // 8)) if soft > 0 else MAX_UNTRUSTED
-        self.held = 0  # bytes of requests that are not handled yet, of all readers
+        self.held = 0  # bytes of large bodies that have not come whole
         self._connections: Set[_Connection] = set()
         self._closed = False
         self._listeners: List[Listener] = []

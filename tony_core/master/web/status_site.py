@@ -83,11 +83,12 @@ class StatusSite:
             reactor,
             unpack_secret(context.secret).secret,
             self.streams,
-            self.page.is_proxy,
+            gate,
         )
         self.server = WebServer(
-            reactor, self.bind, 0, self.page.handle, self._page_failed, self.page.screen
-        )
+            reactor, self.bind, 0, self.page.handle, self._page_failed, self.page.screen,
+            self.page.body_limit,
+        )  # fmt: skip
         self.url = f"http://{self.address(self.server.port)}/"
         info.links["page"] = self.url if proxy is None else proxy.public_url
         portal = job.history.job_page(info.app_id)

@@ -4,7 +4,8 @@ Not behind the page's gate: who proves to hold the client key is the job's owner
 the requests came; who does not gets 88 bytes of handshake, one of few places, and some seconds. A
 loopback page refuses other users of the machine before anything is read, as it does for all.
 
-A request that waits for bytes is answered when there are some. Behind a cluster's proxy none
+A request that comes late, for a position that is long passed, is refused and ends nothing. One
+that waits for bytes is answered when there are some. Behind a cluster's proxy none
 waits (:mod:`tony_core.master.web.routes` has the reason), and a connection ends with its answer:
 the proxy opens one for each request, and leaves it open.
 """
@@ -15,30 +16,34 @@ import binascii
 import json
 import os
 from collections import Counter
-from typing import Callable, Dict, List, Optional
+from typing import Dict, List, Optional
 
 from tony_core.master.streams import StreamTable
-from tony_core.master.web.proxy_gate import user_of
-from tony_core.master.web.request import BadRequest, seconds, whole_number
-from tony_core.master.web.server import Exchange, Response
+from tony_core.master.web.proxy_gate import ProxyGate, user_of
+from tony_core.master.web.request import BadRequest, Request, seconds, whole_number
+from tony_core.master.web.server import SMALL_BODY, Exchange, Response
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
-from tony_core.protocol.messages import Message
+from tony_core.protocol.messages import Message, Ping
 from tony_core.protocol.reactor import GuardedReactor, Reactor, Timer
 from tony_core.protocol.tunnel import (
     CLIENT,
+    PING_S,
     PREFIX,
     ReceivedBytes,
     SentBytes,
+    TunnelBroken,
 )
 
 MOST_OPEN = 16
-MOST_UNPROVED = 16
+MOST_UNPROVED = 64  # a handshake takes milliseconds: none is pushed out by a few calls a second
 HANDSHAKE_S = 15.0
 SILENT_S = 30.0  # without a request, a client counts as gone
 GONE_S = 5.0  # the same, after the end of a connection in which a request waited
 LONGEST_WAIT_S = 20.0
+UNPROVED_WAIT_S = 1.0  # of who has proved nothing yet
 LARGEST = 256 * 1024  # of one message of a client's
+LARGEST_BODY = 512 * 1024  # of one request, in base64
 PIECE = 512 * 1024  # of one answer
 _HEAD = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -51,12 +56,12 @@ class Tunnels:
         reactor: Reactor,
         secret: bytes,
         streams: StreamTable,
-        is_proxy: Callable[[Exchange], bool],
+        gate: Optional[ProxyGate],  # None: no request comes by a proxy
     ) -> None:
         self._reactor = reactor
         self._secret = secret
         self._streams = streams
-        self._is_proxy = is_proxy
+        self._gate = gate
         self._tunnels: Dict[str, _Tunnel] = {}
         self._closed = False
 
@@ -68,18 +73,26 @@ class Tunnels:
         method = exchange.request.method
         try:
             if words == ["new"] and method == "PUT":
-                self._new(exchange)
+                if self._gate is not None:
+                    self._gate.identify(exchange, self._open)
+                else:
+                    self._open(exchange)
             elif len(words) == 2:
-                self._go_on(exchange, words[0], method, words[1])
+                self._pass_on(exchange, words[0], method, words[1])
             else:
                 raise BadRequest(404, "there is no such tunnel")
         except ProtocolError as error:
             tunnel = self._tunnels.get(words[0])
-            if tunnel is not None:
+            if tunnel is not None and not isinstance(error, TunnelBroken):
                 tunnel.end(str(error))
             raise BadRequest(410, str(error)) from None
         tunnel = self._tunnels.get(words[0])
         return tunnel is not None and tunnel.established
+
+    def body_limit(self, request: Request) -> int:
+        """The bytes of a body that are taken: few of who does not name an open tunnel."""
+        tunnel = self._tunnels.get(request.path[len(PREFIX) :].partition("/")[0])
+        return LARGEST_BODY if tunnel is not None and tunnel.established else SMALL_BODY
 
     def close(self, reason: str) -> None:
         """End all tunnels: the job has ended."""
@@ -88,17 +101,23 @@ class Tunnels:
         for tunnel in list(self._tunnels.values()):
             tunnel.end_soon(reason)
 
-    def forget(self, tunnel: _Tunnel) -> None:
-        self._tunnels.pop(tunnel.name, None)
-        self._streams.client_gone(tunnel)
+    @property
+    def closed(self) -> bool:
+        """Whether the job has ended."""
+        return self._closed
 
-    def _new(self, exchange: Exchange) -> None:
+    def forget(self, tunnel: _Tunnel) -> None:
+        """Take the end of a tunnel, once or more often."""
+        if self._tunnels.pop(tunnel.name, None) is not None:
+            self._streams.client_gone(tunnel)
+
+    def _open(self, exchange: Exchange) -> None:
         if self._closed:
             raise BadRequest(503, "the job is ending")
         if sum(tunnel.established for tunnel in self._tunnels.values()) >= MOST_OPEN:
             raise BadRequest(503, f"the job has {MOST_OPEN} tunnels already; end some")
         peer = exchange.peer()
-        if self._is_proxy(exchange):  # which all users come by, and which names them
+        if self._is_proxied(exchange):  # which all users come by, and which names them
             peer += f" {user_of(exchange.request.headers.get('cookie', ''))}"
         unproved = [tunnel for tunnel in self._tunnels.values() if not tunnel.established]
         if len(unproved) >= MOST_UNPROVED:
@@ -114,7 +133,7 @@ class Tunnels:
         self._tunnels[name] = _Tunnel(name, peer, self._reactor, channel, self, self._streams)
         _answer(exchange, {"tunnel": name})
 
-    def _go_on(self, exchange: Exchange, name: str, method: str, verb: str) -> None:
+    def _pass_on(self, exchange: Exchange, name: str, method: str, verb: str) -> None:
         tunnel = self._tunnels.get(name)
         if tunnel is None:
             raise BadRequest(410, "this tunnel has ended")
@@ -132,12 +151,16 @@ class Tunnels:
                 raise BadRequest(400, "the body is no base64") from None
             _answer(exchange, {"next": tunnel.receive(at, data)})
         elif (method, verb) == ("GET", "down"):
-            wait = min(LONGEST_WAIT_S, seconds(query.get("wait", "0"), "wait"))
-            tunnel.fetch(exchange, at, 0.0 if self._is_proxy(exchange) else wait)
+            wait = min(tunnel.longest_wait_s, seconds(query.get("wait", "0"), "wait"))
+            tunnel.fetch(exchange, at, 0.0 if self._is_proxied(exchange) else wait)
         else:
             raise BadRequest(404, "there is no such request of a tunnel")
         if tunnel.established:
             exchange.trust()
+
+    def _is_proxied(self, exchange: Exchange) -> bool:
+        # The request that opened the tunnel has made sure that the proxies are known.
+        return self._gate is not None and self._gate.is_proxy(exchange.peer())
 
 
 class _Tunnel:
@@ -161,8 +184,9 @@ class _Tunnel:
         self._up = ReceivedBytes()
         self._down = SentBytes()
         self._waiting: Optional[Exchange] = None
-        self._late: Optional[Timer] = None
-        self._soon: Optional[Timer] = None
+        self._wait_timer: Optional[Timer] = None
+        self._wake_timer: Optional[Timer] = None
+        self._ping_timer: Optional[Timer] = None
         self._ended = ""
         self._deadline = reactor.call_later(HANDSHAKE_S, self.end, "no handshake")
 
@@ -175,6 +199,11 @@ class _Tunnel:
         """Whether the client has proved to be the job's owner."""
         return self._channel.established
 
+    @property
+    def longest_wait_s(self) -> float:
+        """How long a request may wait for bytes."""
+        return LONGEST_WAIT_S if self.established else UNPROVED_WAIT_S
+
     def receive(self, at: int, data: bytes) -> int:
         """Take the client's bytes; returns the position of what it should send next."""
         fresh = self._up.accept(at, data)
@@ -183,6 +212,8 @@ class _Tunnel:
         if self.established and not before and not self._channel.speaks_for(CLIENT):
             # An executor's key opens no tunnel: a program can read it.
             raise ProtocolError("the peer does not know this job's client key")
+        if self.established and not before:
+            self._ping()
         self._renew(SILENT_S)
         for message in messages:
             if not self._ended:
@@ -199,27 +230,30 @@ class _Tunnel:
         self._channel.send(message)
         self._wake_soon()
 
+    def _ping(self) -> None:
+        self.send(Ping())
+        self._ping_timer = self._reactor.call_later(PING_S, self._ping)
+
     def fetch(self, exchange: Exchange, at: int, wait_s: float) -> None:
         """Answer with what the client has not got, waiting for some."""
+        self._answer_waiting()  # one request waits at most: the newest
         self._fill()
         data = self._down.read(at, PIECE)
-        self._answer_waiting()  # one request waits at most: the newest
         self._renew(SILENT_S)
         if data or wait_s <= 0 or self._ended:
             exchange.answer(Response(200, data, "application/octet-stream", _HEAD))
             return
         self._waiting = exchange
-        self._late = exchange.reactor.call_later(wait_s, self._answer_waiting)
+        self._wait_timer = exchange.reactor.call_later(wait_s, self._answer_waiting)
         exchange.on_gone = self._gone
 
     def end(self, reason: str) -> None:
         """End it now."""
-        if self._ended and self.name not in self._tunnels._tunnels:
-            return
-        self._ended = reason
+        self._ended = self._ended or reason
         self._deadline.cancel()
-        if self._soon is not None:
-            self._soon.cancel()
+        for timer in (self._wake_timer, self._ping_timer):
+            if timer is not None:
+                timer.cancel()
         self._answer_waiting()
         self._tunnels.forget(self)
 
@@ -230,7 +264,7 @@ class _Tunnel:
         self._deadline = self._reactor.call_later(GONE_S, self.end, reason)
 
     def _renew(self, seconds_left: float) -> None:
-        if self.established and not self._tunnels._closed:
+        if self.established and not self._tunnels.closed:
             self._deadline.cancel()
             self._deadline = self._reactor.call_later(
                 seconds_left, self.end, f"the client was silent for {seconds_left:g} s"
@@ -238,8 +272,8 @@ class _Tunnel:
 
     def _gone(self) -> None:
         self._waiting = None
-        if self._late is not None:
-            self._late.cancel()
+        if self._wait_timer is not None:
+            self._wait_timer.cancel()
         self._renew(GONE_S)
 
     def _fill(self) -> None:
@@ -249,8 +283,8 @@ class _Tunnel:
 
     def _wake_soon(self) -> None:
         # Not at once: what is sent together is fetched together.
-        if self._soon is None or not self._soon.active:
-            self._soon = self._reactor.call_later(0, self._wake)
+        if self._wake_timer is None or not self._wake_timer.active:
+            self._wake_timer = self._reactor.call_later(0, self._wake)
 
     def _wake(self) -> None:
         try:
@@ -263,9 +297,9 @@ class _Tunnel:
 
     def _answer_waiting(self) -> None:
         exchange, self._waiting = self._waiting, None
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        if self._wait_timer is not None:
+            self._wait_timer.cancel()
+            self._wait_timer = None
         if exchange is not None:
             exchange.on_gone = None
             data = self._down.read(self._down.start, PIECE)

@@ -180,7 +180,7 @@ def test_only_the_owner_sees_and_ends_it_by_default() -> None:
     [
         (None, "gateway"),
         ("bob", "bob,gateway"),
-        ("bob,carl staff,ops", "bob,carl,gateway staff,ops"),
+        ("bob,carl staff,ops", "bob,carl,gateway ops,staff"),
         (" staff", "gateway staff"),
         ("*", "*"),
         ("gateway,bob staff", "gateway,bob staff"),

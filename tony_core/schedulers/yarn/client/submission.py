@@ -26,6 +26,7 @@ from tony_core.hadoop.yarn.messages.yarn import LogAggregationContext, Priority
 from tony_core.hadoop.yarn.records import AppReport, Capability
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job
+from tony_core.job.units import AccessList
 from tony_core.job.xmlfile import job_to_xml
 from tony_core.schedulers.port import SchedulerError
 from tony_core.schedulers.yarn import job_credentials, launch_script, refusals
@@ -185,14 +186,10 @@ def admit_real_user(job: Job, identity: ClusterIdentity) -> Job:
     was.
     """
     real_user = identity.real_user
-    named = job.yarn.view_acl or ""
-    users, _, groups = named.partition(" ")
-    if not real_user or not identity.is_secure or named.strip() == "*":
+    named = AccessList.parse(job.yarn.view_acl or "")
+    if not real_user or not identity.is_secure or named.is_for_all or real_user in named.users:
         return job
-    listed = [name.strip() for name in users.split(",") if name.strip()]
-    if real_user in listed:
-        return job
-    view_acl = f"{','.join([*listed, real_user])} {groups.strip()}".rstrip()
+    view_acl = str(named | AccessList(frozenset([real_user])))
     return job.replace(yarn=job.yarn._replace(view_acl=view_acl))
 
 

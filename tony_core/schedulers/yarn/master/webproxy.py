@@ -12,12 +12,13 @@ Runs on the nodes' Python (3.9), standard library only.
 
 from __future__ import annotations
 
-from typing import List, Set, Tuple
+from typing import Tuple
 
 from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.site.urls import proxied
 from tony_core.hadoop.yarn.ids import ApplicationId
+from tony_core.job.units import AccessList
 from tony_core.schedulers.container_pool import WebProxy
 
 STATIC_USER = "dr.who"
@@ -84,16 +85,5 @@ def view_list(conf: SiteConfiguration, view_acl: str) -> str:
     """
     if not conf.boolean("yarn.acl.enable", False):
         return view_acl if view_acl.strip() else "*"
-    users: Set[str] = set()
-    groups: Set[str] = set()
-    for text in (view_acl, conf.text("yarn.admin.acl")):
-        if text.strip() == "*":
-            return "*"
-        first, _, second = text.partition(" ")
-        users.update(_names(first))
-        groups.update(_names(second))
-    return f"{','.join(sorted(users))} {','.join(sorted(groups))}".rstrip()
-
-
-def _names(text: str) -> List[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    administrators = AccessList.parse(conf.text("yarn.admin.acl"))
+    return str(AccessList.parse(view_acl) | administrators)
