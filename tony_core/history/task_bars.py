@@ -91,12 +91,11 @@ class TaskBars:
         node = node if isinstance(node, str) else ""
         at = line.at
         if state == "launched":
+            waits = task.waits or 0.0
+            task.close(at)  # no line told its end
             since = max(
-                self._asked.get(task.role, at),
-                task.waits or 0.0,
-                task.spans[-1].end if task.spans else 0.0,
+                self._asked.get(task.role, at), waits, task.spans[-1].end if task.spans else 0.0
             )
-            task.close(at)
             if since < at:
                 task.spans.append(Span(WAITING, since, at, line.session))
             task.release()
