@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tony
+from tests.cli.processes import until
+from tests.docs.pages import CHECKOUT, blocks
+
+#: What the program prints after a line of the documentation that has this in it.
+MARKS = {"train.py": "trains", "30": "warned True", "drawn": "withdrawn"}
 
 
 class Saver:
@@ -85,3 +94,32 @@ def test_it_is_named_which_of_the_two_is_wrong(withdrawn: Any, words: str) -> No
     import tony_preemption
 
     assert tony_preemption._watch._callbacks == [], "half of it is registered"
+
+
+def test_the_way_to_try_a_callback_by_hand(tmp_path: Path) -> None:
+    """The block of docs/program.md, line by line."""
+    (tmp_path / "train.py").write_text(
+        "import threading, tony\n"
+        "over = threading.Event()\n"
+        "say = lambda *words: print(*words, file=open('lines', 'a'), flush=True)\n"
+        "tony.on_preemption(lambda left: say('warned', 20 < left <= 30),"
+        " lambda: (say('withdrawn'), over.set()))\n"
+        "say('trains')\n"
+        "over.wait(60)\n"
+    )
+    (block,) = [each for each in blocks("sh") if "TONY_PREEMPTION_FILE" in each.text]
+    printed = tmp_path / "lines"
+    env = dict(os.environ, PYTHONPATH=str(CHECKOUT / "program"))
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    with subprocess.Popen(["bash", "-e"], stdin=subprocess.PIPE, cwd=tmp_path, env=env) as shell:
+        assert shell.stdin is not None
+        for line in block.text.splitlines():
+            shell.stdin.write(f"{line}\n".encode())
+            shell.stdin.flush()
+            for mark, word in MARKS.items():
+                if mark in line and not line.startswith("#"):
+                    until(lambda w=word: printed.exists() and w in printed.read_text(), word)
+        shell.stdin.write(b"wait\n")
+        shell.stdin.close()
+        assert shell.wait(60) == 0
+    assert printed.read_text().split("\n") == ["trains", "warned True", "withdrawn", ""]
