@@ -185,6 +185,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
+def _check(name: str, function: Any, takes: str, *arguments: float) -> None:
+    """Refuse now what could not be called in the seconds in which a container is lost."""
+    import inspect  # 10 ms, for programs that register something
+
+    wanted = f"on_preemption() expects for {name!r} a function of {takes}"
+    if not callable(function):
+        raise TypeError(f"{wanted}; {function!r:.80} cannot be called")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a builtin that does not say what it takes
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        shown = getattr(function, "__name__", type(function).__name__)
+        raise TypeError(f"{wanted}; {shown}{signature} cannot be called so: {error}") from None
+
+
 def on_preemption(
     callback: Callable[[Optional[float]], Any], withdrawn: Optional[Callable[[], Any]] = None
 ) -> Callable[[Optional[float]], Any]:
@@ -194,8 +212,9 @@ def on_preemption(
     container stays after all. The same functions are registered once. Nothing outside of a job.
     Returns the callback, so it may be used as a decorator.
     """
-    if not callable(callback) or not (withdrawn is None or callable(withdrawn)):
-        raise TypeError("on_preemption() takes a function of one argument, the seconds left")
+    _check("callback", callback, "one argument, the seconds left", 0.0)
+    if withdrawn is not None:
+        _check("withdrawn", withdrawn, "no arguments")
     _watch.register(callback, withdrawn)
     return callback
 

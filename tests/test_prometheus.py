@@ -91,6 +91,14 @@ def test_a_job_and_its_tasks() -> None:
     assert value_of(text, "tony_task_exit_code", task="worker:1") == 3
 
 
+def test_an_alert_sees_a_job_that_has_stalled() -> None:
+    text = write_job(a_view(a_task(0), a_task(1), stalled=2), NOW)
+    assert value_of(text, "tony_job_stalled", app_id="app_1") == 1
+    assert value_of(text, "tony_job_tasks_stalled", app_id="app_1") == 2
+    text = write_job(a_view(a_task(0)), NOW)
+    assert value_of(text, "tony_job_stalled") == value_of(text, "tony_job_tasks_stalled") == 0
+
+
 def test_what_is_not_known_is_left_out() -> None:
     found = read(write_job(JobView("app_1", AppState.UNKNOWN, PAGE, tasks=(TaskView("a:0"),)), NOW))
     assert "tony_job_waiting_seconds" not in found

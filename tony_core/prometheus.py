@@ -151,6 +151,10 @@ def _write_head(
     out.one(
         "tony_job_waiting", app, int(bool(view.waiting)), "1 while the job waits for something."
     )
+    out.one(
+        "tony_job_stalled", app, int(view.stalled > 0), "1 while programs of the job have stalled."
+    )
+    out.one("tony_job_tasks_stalled", app, view.stalled, "Tasks whose programs have stalled.")
     if waited_s is not None:
         out.one(
             "tony_job_waiting_seconds", app, waited_s,

@@ -18,7 +18,7 @@ PAGE, HISTORY, SCHEDULER = "page", "history", "scheduler"
 TASK_ENDS = ("succeeded", "failed", "killed", "lost")
 MASTER = "am"  # the master among the containers that only the scheduler knows
 #: What only the page and history show, and ``--json`` does not.
-_ONLY_PAGE = ("mode", "phase", "trouble")
+_ONLY_PAGE = ("mode", "phase")
 ROLE_FACTS = ("instances", "memory_mb", "vcores", "gpus")
 
 
@@ -139,7 +139,8 @@ class JobView(NamedTuple):
     started: Optional[float] = None
     finished: Optional[float] = None
     waiting: str = ""
-    trouble: str = ""  # around the job and not in it: its state cannot be stored, for now
+    trouble: str = ""  # while it lasts: programs have stalled, its state cannot be stored
+    stalled: int = 0  # how many of its running tasks have stalled
     diagnostics: str = ""
     description: str = ""
     root_cause: Mapping[str, Any] = {}
@@ -224,6 +225,7 @@ def read_job(
         finished=_seconds(job.get("finished")),
         waiting=str(job.get("waiting") or ""),
         trouble=str(job.get("trouble") or ""),
+        stalled=_int(job.get("stalled"), 0),
         diagnostics=str(job.get("diagnostics") or ""),
         description=str(job.get("description") or ""),
         root_cause=_mapping(job.get("root_cause")),

@@ -100,6 +100,7 @@ def test_the_live_view(evil: Scripted, page: PageServer) -> None:
     made = live.LivePresenter(console)
     listeners = made.callbacks()
     job = {"app_id": APP, "name": EVIL, "state": "RUNNING", "waiting": EVIL, "sizes": EVIL}
+    job["trouble"] = EVIL
     job["links"] = {EVIL: EVIL}
     one = task("worker:0", "running", node=EVIL)
     one.update(task=EVIL, role=EVIL, reported={EVIL: 1.0})

@@ -14,6 +14,7 @@ import pytest
 from tests.cli.conftest import Tony, lines
 from tests.cli.schema import wrong_with
 from tests.client.scripted import PageServer, Scripted, status, task
+from tony_core.cli.outcome import progress_line
 from tony_core.cli.presenters import QUIET_S, WAITS_S, PlainPresenter
 from tony_core.client.merge import from_page, from_status
 from tony_core.schedulers.port import AppState, LifetimeLimit, SchedulerError
@@ -242,14 +243,22 @@ def test_the_live_view_draws(page: PageServer) -> None:
     tasks[39]["state"] = "failed"
     job = {"state": "RUNNING", "name": "mnist", "progress": 0.5, "links": {"page": "http://p/"}}
     job["elastic"] = {"worker": {"there": 40, "least": 2, "most": 50}}
+    job["trouble"] = "worker:3 has stalled"
     calls.on_view(from_page(job, tasks))
     calls.on_event({"text": "[red]no markup[/red]", "time": 1.0, "kind": "note"})
     presenter.close()
     drawn = stream.getvalue()
+    assert "trouble: worker:3 has stalled" in drawn
     for text in ("mnist", "50 %", "http://p/", "[red]no markup[/red]", "worker:39", "39 running"):
         assert text in drawn
     assert "worker 40 of 2..50" in drawn
     assert "worker:30" not in drawn  # the screen has no room for all
+
+
+def test_the_line_of_progress_has_the_trouble() -> None:
+    job = {"state": "RUNNING", "progress": 0.5, "trouble": "worker:3 has \x1b stalled"}
+    text = progress_line(from_page(job, [task("worker:3", "running")]))
+    assert text == "RUNNING; 50 %; 1 running; trouble: worker:3 has \\x1b stalled"
 
 
 @pytest.mark.parametrize("width", [40, 100, 120])

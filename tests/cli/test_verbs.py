@@ -31,6 +31,7 @@ from tony_core.history.store import HistoryWriter, encode
 from tony_core.schedulers.port import AppState, AppStatus, LogRef
 from tony_core.view import JobView
 
+STALLED = "worker:0 has stalled: no\x1b step"
 ROOT = {
     "task": "worker:1",
     "role": "worker",
@@ -113,6 +114,17 @@ class TestList:
         assert old.endswith("  run=r__2026-01-01t00:00 dag=d")
         assert origin_of(["azkaban.flow.execid:12", "nightly", "a.b:c"]) == "execid=12"
 
+    def test_a_job_in_trouble(self, tony: Tony, running: Scripted) -> None:
+        running.apps["old"] = status("old", AppState.RUNNING, submitted=1.0)
+        running.set(trouble=STALLED)
+        head, row, old = lines(tony("list").out)
+        assert head.split()[-1] == "TROUBLE" and row.endswith(
+            "  worker:0 has stalled: no\\x1b step"
+        )
+        assert "stalled" not in old
+        found = data(tony("list", "--json"), "list")["applications"]
+        assert [app["trouble"] for app in found] == [STALLED, ""]
+
     def test_choosing(self, tony: Tony, running: Scripted) -> None:
         running.apps["old"] = status("old", AppState.FAILED, submitted=1.0)
         assert lines(tony("list", "-q").out) == [APP, "old"]
@@ -194,6 +206,22 @@ class TestStatus:
         out = capsys.readouterr().out
         assert "tasks restarted: ps:0 once, worker:1 3 times\n" in out
         assert view.to_json()["tasks"][2]["restarts"] == 3
+
+    def test_trouble(self, tony: Tony, running: Scripted, page: PageServer) -> None:
+        page.job.update(trouble=STALLED, stalled=1)
+        for verb in ("status", "describe"):
+            assert "\n  trouble: worker:0 has stalled: no\\x1b step\n" in tony(verb, APP).out
+        found = data(tony("status", APP, "--json"), "status")
+        assert (found["trouble"], found["stalled"]) == (STALLED, 1)
+        found = data(tony("describe", APP, "--json"), "describe")["job"]
+        assert (found["trouble"], found["stalled"]) == (STALLED, 1)
+        running.set(state=AppState.FAILED)
+        found = data(tony("status", APP, "--json"), "status")
+        assert (found["trouble"], found["stalled"]) == ("", 0)
+
+    def test_trouble_without_a_page(self, tony: Tony, running: Scripted) -> None:
+        running.set(page_url=None, trouble="worker:0 has stalled")
+        assert "\n  trouble: worker:0 has stalled\n" in tony("status", APP).out
 
     def test_how_many_of_an_elastic_role_are_there(
         self, capsys: pytest.CaptureFixture[str]

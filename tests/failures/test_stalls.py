@@ -83,6 +83,8 @@ def test_the_rank_that_does_not_join_is_named_in_story_and_page(
     assert "3 tasks have stalled" in trouble and "no step for" in trouble
     assert "worker:1 lags: it is not in the collective" in trouble
     assert "load_batch" in trouble
+    assert wreck.get("api/job")["stalled"] == 3
+    until(lambda: wreck.scheduler.status(wreck.app_id).trouble == trouble, "the stall in tony list")
     assert wreck.get("api/job")["counts"] == {"running": 3}, "the looking ended a program"
     logs = "\n".join(wreck.logs("stderr"))
     assert "in load_batch" in logs and logs.count("in all_reduce") == 2

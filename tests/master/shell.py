@@ -138,7 +138,7 @@ class ScriptedPool(ContainerPool):
             self._ended.add(container_id)
             self.sink(Completed(container_id, code, cause, "as the test wished"))
 
-    def report(self, progress: float, tracking_url: str) -> None:
+    def report(self, progress: float, tracking_url: str, trouble: str = "") -> None:
         self.reports.append((progress, tracking_url))
 
     def finish(self, state: AppState, diagnostics: str, tracking_url: str = "") -> None:

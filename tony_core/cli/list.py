@@ -57,9 +57,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     now = time.time()
     origins = [origin_of(status.tags) for status in shown]
+    has_trouble = any(status.trouble for status in shown)
     columns = ("ID", "NAME", "STATE", "PROGRESS", "USER", "QUEUE", "SUBMITTED", "TIME")
+    more = ("FROM",) * any(origins) + ("TROUBLE",) * has_trouble
     table(
-        (*columns, "FROM") if any(origins) else columns,
+        (*columns, *more),
         [
             (
                 status.app_id,
@@ -71,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
                 moment(status.submitted),
                 duration(max(0.0, (status.finished or now) - status.submitted)),
                 *((origin,) if any(origins) else ()),
+                *((status.trouble,) if has_trouble else ()),
             )
             for status, origin in zip(shown, origins, strict=True)
         ],

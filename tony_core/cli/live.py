@@ -140,6 +140,8 @@ class LivePresenter(Presenter):
             parts.append(plain(view.sizes, "dim"))
         if view.waiting:
             parts.append(plain(f"waiting: {view.waiting}", "yellow"))
+        if view.trouble:
+            parts.append(plain(f"trouble: {view.trouble}", "yellow"))
         if view.tasks:
             parts.append(self._tasks(view.tasks))
         parts.extend(self._links(view.links))

@@ -160,6 +160,8 @@ def progress_line(view: JobView, state: str = "") -> str:
         parts.append(f"waiting: {view.waiting}")
     elif waits_for_master(view):
         parts.append(waits_for_master(view))
+    if view.trouble:
+        parts.append(f"trouble: {view.trouble}")
     return safe("; ".join(parts))
 
 

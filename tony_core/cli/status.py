@@ -101,3 +101,5 @@ def head(view: JobView) -> None:
         line(f"  elastic: {safe(view.sizes)}")
     if view.waiting:
         line(f"  waiting: {safe(view.waiting)}")
+    if view.trouble:
+        line(f"  trouble: {safe(view.trouble)}")

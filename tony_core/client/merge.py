@@ -49,6 +49,7 @@ def from_status(status: AppStatus) -> JobView:
         started=status.started,
         finished=status.finished,
         diagnostics=status.diagnostics,
+        trouble=status.trouble,
         links=links,
         tags=status.tags,
     )
@@ -91,6 +92,8 @@ def _with_state(view: JobView, state: AppState) -> JobView:
         progress=1.0 if state is AppState.SUCCEEDED else view.progress,
         finished=view.finished if state.ended else None,
         waiting="" if state.ended else view.waiting,
+        trouble="" if state.ended else view.trouble,
+        stalled=0 if state.ended else view.stalled,
         links=lasting_links(view.links) if state.ended else view.links,
     )
 
@@ -181,6 +184,8 @@ def under_status(view: JobView, status: AppStatus) -> JobView:
     return view._replace(
         state=status.state,
         waiting="",
+        trouble="",
+        stalled=0,
         finished=status.finished or view.finished,
         diagnostics=status.diagnostics or view.diagnostics,
         links=lasting_links(view.links),
@@ -224,6 +229,7 @@ def with_end(record: JobHistory, status: AppStatus, last: Optional[JobView] = No
         "buried": True,  # written by a client: others may know more of the job
         "waiting": "",
         "trouble": "",
+        "stalled": 0,
         "diagnostics": status.diagnostics or job.get("diagnostics", ""),
         "counts": counts,
         "links": lasting_links(job.get("links")),

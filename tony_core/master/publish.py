@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 from tony_core.history.metric_series import SeriesStore
 from tony_core.history.store import HistoryWriter
 from tony_core.master.recorder import Recorder
-from tony_core.master.view import Clean, JobInfo, progress_of, view_job
+from tony_core.master.view import Clean, JobInfo, progress_of, trouble_of, view_job
 from tony_core.measures import STEP
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.container_pool import PoolInfo
@@ -23,7 +23,7 @@ from tony_core.view import JobView
 if TYPE_CHECKING:
     from tony_core.master.session.state import State
 
-Report = Callable[[float, str], None]
+Report = Callable[[float, str, str], None]
 
 REPORT_S = 1.0
 EXPOSED_S = 1.0  # how old the text for Prometheus may be
@@ -59,14 +59,14 @@ class Publisher:
         self._encoded: Dict[str, Tuple[int, bytes]] = {}
         self._exposition: Tuple[float, bytes] = (-math.inf, b"")
         self._offset = offset  # from the master's clock to seconds since the epoch
-        self._reported: Optional[Tuple[float, str]] = None
+        self._reported: Optional[Tuple[float, str, str]] = None
         self._reporting = False
         self._tasks = tasks
         self._report_to: Optional[Report] = None  # once the scheduler has taken the master
         self._url = ""
 
     def start_reporting(self, scheduler: PoolInfo, report: Report, url: str) -> None:
-        """Report progress and the page's address from now on; the scheduler knows the user best."""
+        """Report progress, the page's address and trouble from now on; the user is the pool's."""
         self.info.user = scheduler.user or self.info.user
         self.info.queue = scheduler.queue or self.info.queue
         self._report_to, self._url = report, url
@@ -168,7 +168,8 @@ class Publisher:
         self._reporting = False
         if self._report_to is None:
             return
-        report = (round(progress_of(self._state()), 4), self._url)
+        state = self._state()
+        report = (round(progress_of(state), 4), self._url, trouble_of(state, self.info, self.clean))
         if report != self._reported:
             self._reported = report
             self._report_to(*report)

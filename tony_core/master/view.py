@@ -10,8 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
 
 from tony_core.job.spec import Job, Mode
-from tony_core.master.session.records import ContainerRun, TaskRecord, TaskState
-from tony_core.master.session.stalls import describe_trouble
+from tony_core.master.session.records import ContainerRun, Phase, TaskRecord, TaskState
+from tony_core.master.session.stalls import GANG, describe_trouble
 from tony_core.schedulers.port import AppState
 from tony_core.view import PAGE, JobView, RunView, TaskView
 
@@ -77,7 +77,8 @@ def view_head(state: State, info: JobInfo, clean: Clean) -> JobView:
         started=_round(info.started),
         finished=_round(info.finished),
         waiting=clean(state.waiting),
-        trouble=clean(". ".join(filter(None, (info.trouble, describe_trouble(state))))),
+        trouble=trouble_of(state, info, clean),
+        stalled=count_stalled(state),
         diagnostics=clean(state.diagnostics),
         description=describe(job),
         root_cause=clean(dict(state.root_cause)),
@@ -205,6 +206,21 @@ def progress_of(state: State) -> float:
             elif task.progress is not None:
                 total += task.progress
     return total / number if number else 0.0
+
+
+def trouble_of(state: State, info: JobInfo, clean: Clean) -> str:
+    """What is wrong with a job that goes on: around it, and in it; empty without any."""
+    return str(clean(". ".join(filter(None, (info.trouble, describe_trouble(state))))))
+
+
+def count_stalled(state: State) -> int:
+    """Count the tasks whose programs stand still, where the story holds that as a stall."""
+    stalls = state.stalls
+    if state.phase is not Phase.ACTIVE:
+        return 0
+    if GANG in stalls.episodes:
+        return len(stalls.still)
+    return sum(name in stalls.still for name in stalls.episodes)
 
 
 def _round(at: Optional[float]) -> Optional[float]:

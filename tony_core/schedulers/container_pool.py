@@ -251,8 +251,8 @@ class ContainerPool(ABC):
         raise SchedulerError("the job shipped no keytab")
 
     @abstractmethod
-    def report(self, progress: float, tracking_url: str) -> None:
-        """Report the job's progress to the scheduler."""
+    def report(self, progress: float, tracking_url: str, trouble: str = "") -> None:
+        """Report the job's progress to the scheduler, and what is wrong, if that can be kept."""
 
     @abstractmethod
     def finish(self, state: AppState, diagnostics: str, tracking_url: str = "") -> None:

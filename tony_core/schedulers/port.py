@@ -75,6 +75,7 @@ class AppStatus(NamedTuple):
     page_url: Optional[str] = None  # the job's page, while it runs
     tracking_url: Optional[str] = None  # the URL for people
     diagnostics: str = ""
+    trouble: str = ""  # of a job that goes on, where the scheduler keeps it
     view_refusal: str = ""  # why this user may not look at it; empty if he may
 
 

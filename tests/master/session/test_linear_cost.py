@@ -9,7 +9,7 @@ more, and is not counted here.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
@@ -469,13 +469,14 @@ def test_the_scheduler_gets_progress_without_a_snapshot(
     made = a_publisher(10, tmp_path)
     made._state = lambda: None  # type: ignore[assignment,return-value]
     monkeypatch.setattr(publish, "progress_of", lambda state: 0.5)
+    monkeypatch.setattr(publish, "trouble_of", lambda state, info, clean: "it has stalled")
     monkeypatch.setattr(publish, "view_job", None)
-    reported: List[float] = []
+    reported: List[Tuple[float, str, str]] = []
     scheduler = PoolInfo("app_1", 1, "", "")
-    made.start_reporting(scheduler, lambda progress, url: reported.append(progress), "http://page/")
+    made.start_reporting(scheduler, lambda *report: reported.append(report), "http://page/")
     made.changed()
     made._reactor.asked[-1][1]()  # type: ignore[attr-defined]
-    assert reported == [0.5]
+    assert reported == [(0.5, "http://page/", "it has stalled")]
 
 
 @pytest.mark.parametrize("count, seconds", [(10, 5.0), (1000, 5.0), (10_000, 50.0)])

@@ -153,6 +153,19 @@ def test_progress_and_links_are_the_schedulers_too(harness: LocalHarness) -> Non
     assert status.state is AppState.RUNNING
 
 
+def test_trouble_is_the_schedulers_too_until_the_end(harness: LocalHarness) -> None:
+    master = harness.master()
+    app_id = harness.folder(master).app_id
+    master.pool.report(0.25, "", "worker:0 has stalled")
+    assert harness.scheduler.status(app_id).trouble == "worker:0 has stalled"
+    assert [status.trouble for status in harness.scheduler.list()] == ["worker:0 has stalled"]
+    master.pool.report(0.25, "")
+    assert harness.scheduler.status(app_id).trouble == ""
+    master.pool.report(0.25, "", "worker:0 has stalled")
+    master.pool.finish(AppState.FAILED, "that was it")
+    assert harness.scheduler.status(app_id).trouble == ""
+
+
 def test_a_share_is_held_by_the_shim_when_its_master_is_gone(
     harness: LocalHarness,
 ) -> None:

@@ -226,6 +226,7 @@ def masterless_status(folder: AppFolder, app: Application) -> AppStatus:
     return status._replace(
         state=AppState.FAILED,
         diagnostics=why,
+        trouble="",
         finished=_last_trace(folder, status),
         page_url=None,
         tracking_url=None,
@@ -298,6 +299,8 @@ def describe_damage(folder: AppFolder) -> str:
 
 def write_status(folder: AppFolder, status: AppStatus) -> None:
     """Replace the status; only with the master's lock held."""
+    if status.state.ended:
+        status = status._replace(trouble="")
     home.write_json(
         folder.status,
         {**status._asdict(), "state": status.state.value, "tags": list(status.tags)},

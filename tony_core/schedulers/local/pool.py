@@ -116,10 +116,10 @@ class LocalPool(container_pool.ContainerPool):
     def stop(self, container_id: str) -> None:
         self._call(lambda: self._stop(container_id))
 
-    def report(self, progress: float, tracking_url: str) -> None:
+    def report(self, progress: float, tracking_url: str, trouble: str = "") -> None:
         status = read_status(self._folder, self._app)
         url = tracking_url or status.tracking_url
-        changed = status._replace(progress=progress, tracking_url=url)
+        changed = status._replace(progress=progress, tracking_url=url, trouble=trouble)
         if changed == status or status.state.ended:
             return
         try:

@@ -207,7 +207,7 @@ class YarnPool(container_pool.ContainerPool):
     def fetch_tokens(self) -> container_pool.FreshTokens:
         return self._user_tokens.fetch()
 
-    def report(self, progress: float, tracking_url: str) -> None:
+    def report(self, progress: float, tracking_url: str, trouble: str = "") -> None:
         with self._changed:
             self._progress = min(1.0, max(0.0, progress))
             self._tracking_url = tracking_url or self._tracking_url
