@@ -16,18 +16,30 @@ here ends a training because of TonY: a full disk or a lost file loses a report,
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import json
 import math
 import os
 import re
 import shutil
-import threading
+import sys
 import time
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Set,
+    Tuple,
+    Union,
+)
 
 from tony_preemption import Preemption, on_preemption, preemption
+from tony_reports import reporter
 
 __all__ = [
     "report", "result", "task", "Task", "checkpoints", "Checkpoints", "dataset", "upload",
@@ -37,97 +49,11 @@ __all__ = [
 
 # ------------------------------------------------------------------ reports
 
-_INTERVAL_S = 0.1
 _MAX_NAME = 200
 _MAX_RESULT = 64 * 1024
 
 
-class _Reporter:
-    """Writes at most ten lines a second, the newest of each value; the rest when due."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pending: Dict[str, Any] = {}
-        self._written_at = -math.inf
-        self._timer: Optional[threading.Timer] = None
-
-    def add(
-        self, progress: Optional[float], step: Optional[int], metrics: Dict[str, float]
-    ) -> None:
-        with self._lock:
-            if progress is not None:
-                self._pending["progress"] = progress
-            if step is not None:
-                self._pending["step"] = step
-            if metrics:
-                self._pending.setdefault("metrics", {}).update(metrics)
-            if not self._pending:
-                return
-            wait = self._written_at + _INTERVAL_S - time.monotonic()
-            if wait <= 0:
-                self._write()
-            elif self._timer is None:
-                self._timer = threading.Timer(wait, self.flush)
-                self._timer.daemon = True
-                try:
-                    self._timer.start()
-                except RuntimeError:  # no more threads, or the interpreter is ending
-                    self._timer = None
-                    self._write()
-
-    def write_now(self, name: str, value: Any) -> None:
-        """Write the program's result, or the step of a saved checkpoint, at once."""
-        with self._lock:
-            self._pending[name] = value
-            self._write()
-
-    def flush(self) -> None:
-        with self._lock:
-            timer, self._timer = self._timer, None
-            if timer is not None:
-                timer.cancel()
-            if self._pending:
-                self._write()
-
-    def _write(self) -> None:
-        pending, self._pending = self._pending, {}
-        self._written_at = time.monotonic()
-        path = os.environ.get("TONY_REPORT_FILE")
-        if not path:
-            return
-        pending["time"] = time.time()
-        line = (json.dumps(pending) + "\n").encode()
-        try:
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
-                _lock(file)
-                os.write(file, line)
-            finally:
-                os.close(file)
-        except OSError:
-            pass  # losing a report is better than losing the training
-
-    def forked(self) -> None:
-        """Forget, in a child, what the parent has not written yet."""
-        self._lock = threading.Lock()
-        self._pending = {}
-        self._timer = None
-
-
-def _lock(file: int) -> None:
-    """Keep the reader from shortening the file meanwhile, where the file system has locks."""
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except (ImportError, OSError):
-        pass
-
-
-_reporter = _Reporter()
-atexit.register(_reporter.flush)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reporter.forked)
+_not_finite: Set[str] = set()  # the metrics of which stderr has a line
 if os.environ.get("TONY_STACK_SIGNAL"):
     importlib.import_module("tony_stacks")
 
@@ -140,22 +66,27 @@ def report(
     """Report how far the program is, for the job's page and history.
 
     ``progress`` is from 0 to 1; ``metrics`` names to numbers (numpy's and tensors of one
-    element too). May be called at any rate, from any thread. Raises only for what is no finite
-    number, in a job and outside.
+    element too). May be called at any rate, from any thread. Raises only for what is no number, in
+    a job and outside. A metric that is not finite, as a loss may become, is left out.
     """
     done = None if progress is None else _number(progress, "progress")
     if done is not None and not 0.0 <= done <= 1.0:
         raise ValueError(f"progress is from 0 to 1, not {done!r}")
-    at = None if step is None else int(_number(step, "step"))
-    if at is not None and abs(at) >= 2**63:
+    at = None if step is None else _number(step, "step")
+    if at is not None and not abs(at) < 2**63:
         raise ValueError(f"a step is a number of 64 bits, not {step!r}")
     values: Dict[str, float] = {}
     for name, value in (metrics or {}).items():
         if not isinstance(name, str) or not name or len(name) > _MAX_NAME:
             raise ValueError(f"a metric's name is text of 1 to {_MAX_NAME} letters, not {name!r}")
-        values[name] = _number(value, f"metric {name!r}")
+        number = _number(value, f"metric {name!r}")
+        if math.isfinite(number):
+            values[name] = number
+        elif name not in _not_finite:
+            _not_finite.add(name)
+            sys.stderr.write(f"tony: metric {name!r} is {number}; it is left out where it is so\n")
     if os.environ.get("TONY_REPORT_FILE"):
-        _reporter.add(done, at, values)
+        reporter.add(done, None if at is None else int(at), values)
 
 
 def result(value: Any) -> None:
@@ -174,25 +105,22 @@ def result(value: Any) -> None:
             " large, and give where it is"
         )
     if os.environ.get("TONY_REPORT_FILE"):
-        _reporter.write_now("result", value)
+        reporter.write_now("result", value)
 
 
 def _report_saved(step: int) -> None:
     """Report a saved checkpoint: progress, which restores the budget of retries."""
     if os.environ.get("TONY_REPORT_FILE"):
-        _reporter.write_now("saved", step)
+        reporter.write_now("saved", step)
 
 
 def _number(value: Any, what: str) -> float:
     if isinstance(value, (str, bytes)):
         raise TypeError(f"{what} is a number, not {value!r}")
     try:
-        number = float(value)
+        return float(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{what} is a number, not {type(value).__name__}: {error}") from None
-    if not math.isfinite(number):
-        raise ValueError(f"{what} is {number}: only finite numbers can be reported")
-    return number
 
 
 # ------------------------------------------------------------------ which task this is

@@ -13,7 +13,6 @@ forked has no such thread and no callbacks, until it calls itself.
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import os
 import sys
@@ -21,6 +20,8 @@ import threading
 import time
 import traceback
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
+
+from tony_reports import reporter
 
 _LOOK_S = 1.0  # where files cannot be locked
 
@@ -140,7 +141,7 @@ class _Watch:
         """Let the executor know that the program knows: it judges an exit that follows by it."""
         if not self._is_noticed and os.environ.get("TONY_REPORT_FILE"):
             self._is_noticed = True
-            importlib.import_module("tony")._reporter.write_now("preemption", True)
+            reporter.write_now("preemption", True)
 
 
 def _path(number: int) -> str:

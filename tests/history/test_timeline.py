@@ -345,7 +345,7 @@ def test_figures_are_finite_and_not_negative(record: JobHistory) -> None:
         assert value >= 0 or name.startswith(("result.", "metric."))
 
 
-def test_a_launch_of_a_task_whose_end_no_line_told_is_no_wait() -> None:
+def test_a_launch_after_an_end_without_a_line_is_no_wait() -> None:
     began = ("session-started", "", 0.0, "worker:0", 0.0)
     moves = [("task-state", state, 1.0, "worker:0", 0.0) for state in ("running", "launched")]
     (bar,) = (b for b in timeline(story_of([began, *moves])).bars if b.task == "worker:0")

@@ -87,6 +87,7 @@ PROGRAM = (
     "tony_objects.py",
     "tony_preemption.py",
     "tony_ray.py",
+    "tony_reports.py",
     "tony_stacks.py",
 )
 # The package of ours that programs import under a name of its own.
