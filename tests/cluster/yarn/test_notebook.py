@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 
-from tests.cli.test_notebook_real import CELL, STANDIN
+from tests.cli.test_notebook_real import CELL, IDLE, STANDIN
 from tests.cluster.firewall import Firewall, addresses_of
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
@@ -304,7 +304,8 @@ def test_an_environment_as_an_archive_a_container_of_any_size_and_its_idle_end(
     found = application(one, notebook)
     assert found["allocatedMB"] == 1536 + 256 and found["allocatedVCores"] == 2 + 1
     assert "trial" in found["applicationTags"]
-    assert f"{notebook.app_id} has ended: SUCCEEDED" in notebook.running.ends(0), "it was idle"
+    text = notebook.running.ends(0)
+    assert f"{notebook.app_id} has ended: SUCCEEDED" in text and IDLE.format(20) in text
     nothing_is_left(one, notebook)
 
 
