@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 
-from tests.cli.test_notebook_real import CELL, IDLE, STANDIN
+from tests.cli.test_notebook_real import CELL, IDLE, IMPATIENT, NO_KEY, STANDIN
 from tests.cluster.firewall import Firewall, addresses_of
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
@@ -240,6 +240,26 @@ def test_a_killed_client_leaves_no_job(
     until(one.nothing_runs, "no process is left")
     assert "lease" in one.json("status", notebook.app_id)["diagnostics"]
     nothing_is_left(one, notebook)
+
+
+@pytest.mark.nightly
+def test_a_client_without_a_key_keeps_its_lease_by_the_proxy(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony], python: Path
+) -> None:
+    """As where the master could not write to HDFS."""
+    one = tony_on(hadoop())
+    words = ["--python_binary_path", str(python), *SMALL, "--conf", "tony.client.lease=10s"]
+    usual, one.command = (
+        one.command,
+        [sys.executable, "-c", NO_KEY + IMPATIENT.replace("3.0", "40.0")],
+    )
+    with Firewall(addresses_of(one.cluster)) as firewall:  # type: ignore[arg-type]
+        running = one.start("notebook", *words, group=firewall.group)
+        text = running.ends(3, 200)
+    one.command = usual
+    assert "its master left no key for its owner within 40 s: " in text
+    assert "no-key.json is not there" in text
+    assert "its client could not open it" in one.json("status", running.app_id)["diagnostics"]
 
 
 @pytest.mark.nightly
