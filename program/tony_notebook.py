@@ -19,6 +19,7 @@ import os
 import runpy
 import secrets
 import sys
+from datetime import datetime, timezone
 from importlib import metadata
 from typing import List, Sequence, Tuple
 
@@ -55,8 +56,33 @@ def main(argv: Sequence[str]) -> int:
         json.dump({"socket": SOCKET, "token": token}, file)
     os.environ.setdefault("JUPYTER_RUNTIME_DIR", os.path.join(here, ".jupyter-runtime"))
     sys.argv = [SERVER, *options(folder, args.idle_timeout, token)]
-    runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code:
+            raise
+    if 0 < args.idle_timeout <= idle_s():
+        _report_idle_end(args.idle_timeout)
     return 0
+
+
+def idle_s() -> float:
+    """For how long Jupyter has been idle, by its own account; 0 where it gives none."""
+    try:
+        server = sys.modules["jupyter_server.serverapp"].ServerApp
+        newest = server.instance().web_app.last_activity()
+        return float((datetime.now(timezone.utc) - newest).total_seconds())
+    except Exception:  # other versions may keep no account, or another one
+        return 0.0
+
+
+def _report_idle_end(timeout_s: float) -> None:
+    """Say why it ended in the log, and as the job's result, which its message quotes."""
+    import tony
+
+    text = f"idle: no kernel computed and no page was used for {timeout_s:g} s (--idle-timeout)"
+    sys.stderr.write(f"the notebook has ended: {text}\n")
+    tony.result(text)
 
 
 def options(folder: str, idle_s: float, token: str) -> List[str]:

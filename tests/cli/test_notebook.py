@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tony_core.cli.notebook import add_arguments, load_notebook
+from tony_core.cli.notebook import add_arguments, load_notebook, run
+from tony_core.client.errors import UsageError
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Job
 
 
-def job_of(*words: str) -> Job:
+def arguments(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    return load_notebook(parser.parse_args(words)).job
+    return parser.parse_args(words)
+
+
+def job_of(*words: str) -> Job:
+    return load_notebook(arguments(*words)).job
 
 
 def test_the_container_has_the_size_and_the_image_that_were_asked_for() -> None:
@@ -30,9 +35,52 @@ def test_the_container_has_the_size_and_the_image_that_were_asked_for() -> None:
     assert job_of().roles[0].docker is None
 
 
-@pytest.mark.parametrize(("words", "lease_s"), [((), 60.0), (("--detach",), 0.0)])
-def test_only_one_that_stays_has_no_lease(words: tuple[str, ...], lease_s: float) -> None:
-    assert (job_of(*words).timeouts.client_lease_s or 0.0) == lease_s
+@pytest.mark.parametrize(
+    ("words", "lease_s", "first_s"),
+    [
+        ((), 3600.0, 300.0),
+        (("--idle-timeout", "10m"), 3600.0, 300.0),
+        (("--idle-timeout", "0"), 3600.0, 300.0),
+        (("--idle-timeout", "8h"), 8 * 3600.0, 300.0),
+        (("--conf", "tony.client.lease=90s"), 90.0, 300.0),
+        (("--detach",), 0.0, 0.0),
+    ],
+)
+def test_a_client_may_be_away_as_long_as_a_notebook_may_be_idle(
+    words: tuple[str, ...], lease_s: float, first_s: float
+) -> None:
+    times = job_of(*words).timeouts
+    assert (times.client_lease_s or 0.0, times.client_first_lease_s or 0.0) == (lease_s, first_s)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--memory", "2g", "--gpus", "0"), "--memory, --gpus: "),
+        (("--detach", "--idle-timeout", "1h"), "--idle-timeout, --detach: "),
+        (("--conf", "tony.yarn.queue=a", "--src_dir", "x", "--notebook-dir", "/d"),
+         "--src_dir, --notebook-dir, --conf: "),
+        (("--venv", "v.zip", "--image", "i", "--vcores", "2", "--python_binary_path", "python3"),
+         "--vcores, --image, --python_venv, --python_binary_path: "),
+        (("--shell_env", "A=b", "--conf_file", "tony.xml"), "--shell_env, --conf_file: "),
+    ],
+)  # fmt: skip
+def test_what_makes_a_new_one_is_refused_beside_attach(words: tuple[str, ...], named: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(arguments("--attach", "local_1", *words))
+    assert str(caught.value).startswith(named)
+
+
+def test_a_port_is_refused_where_none_is_opened() -> None:
+    with pytest.raises(UsageError, match="--port: --detach opens nothing"):
+        run(arguments("--detach", "--port", "0"))
+
+
+@pytest.mark.parametrize("port", ["99999", "-1", "http"])
+def test_what_is_no_port(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments("--port", port)
+    assert f"{port!r} is not a port" in capsys.readouterr().err
 
 
 def test_keys_beat_our_own(tmp_path: Path) -> None:

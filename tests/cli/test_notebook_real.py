@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(300)
 
 # What tony_notebook starts as Jupyter: it answers at the socket, with the token, for some time.
 STANDIN = """
-import http.server, os, socketserver, sys, threading
+import datetime, http.server, os, socketserver, sys, threading, types
 options = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -48,10 +48,21 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 os.umask(0o077)
 server = Server(options["ServerApp.sock"], Handler)
 idle = float(options.get("ServerApp.shutdown_no_activity_timeout", 0))
+used = datetime.datetime.now(datetime.timezone.utc)
+class ServerApp:  # its account of what was used when, as Jupyter has it
+    web_app = types.SimpleNamespace(last_activity=lambda: used)
+    instance = classmethod(lambda cls: cls)
+sys.modules["jupyter_server.serverapp"] = types.SimpleNamespace(ServerApp=ServerApp)
 if 0 < idle < 100:
     threading.Timer(idle, server.shutdown).start()
+shut_down = float(os.environ.get("SHUT_DOWN_AFTER", 0))  # by its user
+if shut_down:
+    threading.Timer(shut_down, server.shutdown).start()
 server.serve_forever()
 """
+
+
+IDLE = "result: idle: no kernel computed and no page was used for {} s (--idle-timeout)"
 
 
 @pytest.fixture
@@ -129,7 +140,18 @@ def test_it_ends_when_idle(words: List[str], tmp_path: Path) -> None:
     with Running(tmp_path, *words, "--idle-timeout", "3s") as running:
         address(running)
         assert running.end() == 0, running
-        assert "has ended: SUCCEEDED" in running.err
+        assert (
+            f"has ended: SUCCEEDED: all tracked tasks have ended; {IDLE.format(3)}" in running.err
+        )
+        app_id = id_in(running.err)
+    assert IDLE.format(3) in tony("status", app_id, cwd=tmp_path).stdout
+
+
+def test_one_that_its_user_ended_was_not_idle(words: List[str], tmp_path: Path) -> None:
+    with Running(tmp_path, *words, "--shell_env", "SHUT_DOWN_AFTER=3") as running:
+        address(running)
+        assert running.end() == 0, running
+        assert "has ended: SUCCEEDED" in running.err and "idle" not in running.err
 
 
 def test_left_running_and_opened_again(words: List[str], tmp_path: Path) -> None:
@@ -190,8 +212,8 @@ def test_a_site_that_forbids_notebooks(
 def test_a_port_that_is_taken(words: List[str], tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = tony(*words, "--port", str(taken.getsockname()[1]), cwd=tmp_path)
-    assert done.returncode == 2 and "--port" in done.stderr
-    assert "RUNNING" not in tony("list", cwd=tmp_path).stdout
+    assert done.returncode == 2 and "--port" in done.stderr and "in use" in done.stderr
+    assert not list((tmp_path / "home").glob("apps/*")), "nothing was submitted"
 
 
 class TestAttachedToAJobWithoutANotebook:
@@ -216,7 +238,7 @@ class TestAttachedToAJobWithoutANotebook:
         assert state_of(tmp_path, app_id) == "RUNNING", "it is not ended by who only looked"
         tony("kill", app_id, cwd=tmp_path)
         text = self.attach(app_id, tmp_path)
-        assert f"{app_id} has ended (KILLED), and its notebook with it" in text
+        assert f"{app_id} has ended (KILLED): it opens no notebook" in text
 
     def test_with_several_tasks(self, words: List[str], tmp_path: Path) -> None:
         app_id = self.submitted(tmp_path, "--conf", "tony.worker.instances=2")
@@ -254,6 +276,32 @@ def impatient(folder: Path, *words: str, before: str = "") -> subprocess.Complet
     )
     assert done.returncode == 3 and not done.stdout, done.stderr
     return done
+
+
+# A client that looks for the key where there is none, as if the master could not write it.
+NO_KEY = """
+from tony_core.client import tunnel
+tunnel.KEY_FILE = "no-key.json"
+"""
+
+
+@pytest.mark.slow
+def test_a_client_without_a_key_keeps_its_lease_and_names_the_file(
+    words: List[str], tmp_path: Path
+) -> None:
+    lease = ["--conf", "tony.client.lease=5s"]
+    before = IMPATIENT.replace("3.0", "15.0")
+    done = subprocess.run(
+        [sys.executable, "-c", NO_KEY + before, *words, *lease],
+        capture_output=True, text=True, env=environment(), cwd=tmp_path, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 3 and not done.stdout, done.stderr
+    assert "its master left no key for its owner within 15 s: " in done.stderr
+    assert "no-key.json is not there: the master of local_" in done.stderr
+    app_id = id_in(done.stderr)
+    assert state_of(tmp_path, app_id) == "KILLED"
+    shown = tony("status", app_id, cwd=tmp_path).stdout
+    assert "its client could not open it" in shown and "lease" not in shown, shown
 
 
 def test_a_tunnel_that_is_lost_again_and_again(words: List[str], tmp_path: Path) -> None:
@@ -358,7 +406,9 @@ def test_a_cell_in_a_real_jupyter_and_its_idle_end(
         assert done.stdout == "42 notebook\n", done.stderr
         assert get(f"{base}/api/status")[0] == 403
         assert running.end(timeout=200) == 0, running
-        assert "has ended: SUCCEEDED" in running.err
+        assert (
+            f"has ended: SUCCEEDED: all tracked tasks have ended; {IDLE.format(20)}" in running.err
+        )
     assert not [
         entry
         for entry in Path("/proc").iterdir()

@@ -78,6 +78,9 @@ def test_two_clients_with_the_same_numbers_are_kept_apart() -> None:
     world.table.from_executor("c1", StreamData(second.stream, pack_data(b"for bob")))
     assert ada.got == [] and bob.got == [StreamData(1, pack_data(b"for bob"))]
     assert [task for task, _ in world.story] == ["worker:0", "worker:1"]
+    assert (
+        world.story[1][1] == "a shell is opened beside the program of worker:1, by the job's owner"
+    )
 
 
 def test_a_container_cannot_answer_for_another_one() -> None:

@@ -12,12 +12,15 @@ no notebook.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
+import signal
+import socket
 from typing import TYPE_CHECKING, Dict, List, Optional
 
 from tony_core.cli.interrupts import KILLED_BY, Interrupts
-from tony_core.cli.options import add_login, count, refuse_proxy_user, seconds, use_login
+from tony_core.cli.options import add_login, count, port, refuse_proxy_user, seconds, use_login
 from tony_core.cli.output import line, note, safe, warn
 from tony_core.client.errors import UsageError
 from tony_core.exit_causes import exit_code_of
@@ -27,14 +30,19 @@ if TYPE_CHECKING:
     from tony_core.schedulers.port import AppStatus, Scheduler
 
 ROLE = "notebook"
+MEMORY = "2g"
 IDLE_S = 3600.0
-LEASE = "60s"  # a client that is killed cannot end its job; the job's master notices
+# A client that is killed cannot end its job; the job's master notices by the lease. Nor can one
+# whose machine sleeps, which is the usual case: an idle notebook is kept as long.
+LEASE_S = 3600.0
+FIRST_LEASE_S = 300.0  # without a client so far there is no work to keep
 ENABLED = "tony.notebook.enabled"
+_REASONS = {**KILLED_BY, signal.SIGTERM: "killed: tony notebook was ended by SIGTERM"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     size = parser.add_argument_group("the container")
-    size.add_argument("--memory", metavar="SIZE", help="its memory [2g]", default="2g")
+    size.add_argument("--memory", metavar="SIZE", help=f"its memory [{MEMORY}]")
     size.add_argument("--vcores", metavar="N", type=count, help="its virtual cores")
     size.add_argument("--gpus", metavar="N", type=count, help="its GPUs")
     size.add_argument("--image", metavar="NAME", help="a docker image, which has Jupyter")
@@ -47,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     program.add_argument(
         "--notebook-dir",
         metavar="PATH",
-        default="",
         help="the folder on the node that it shows and writes; without: the working folder, which"
         " is removed with the container",
     )
@@ -55,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--idle-timeout",
         metavar="TIME",
         type=seconds,
-        default=IDLE_S,
         help="end it when no kernel computes and no page is used for so long; 0: never [1h]",
     )
     program.add_argument("--shell_env", metavar="K=V", action="append", default=[])
@@ -65,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job.add_argument("--scheduler", metavar="NAME", help="local, yarn, or one that is installed")
     add_login(job)
     mode = parser.add_argument_group("how")
-    mode.add_argument("--port", metavar="N", type=count, default=0, help="the port here [any]")
+    mode.add_argument("--port", metavar="N", type=port, help="the port here [any]")
     mode.add_argument(
         "--detach", action="store_true", help="return once it is accepted, and leave it running"
     )
@@ -74,8 +80,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Return 0 when it has ended by itself or was left running, as tony submit otherwise."""
+    _check_options(args)
     with Interrupts("interrupted; nothing was submitted") as interrupts:
         return _attach(args, interrupts) if args.attach else _submit(args, interrupts)
+
+
+OF_A_NEW_JOB = (
+    "memory", "vcores", "gpus", "image", "python_venv", "python_binary_path", "src_dir",
+    "notebook_dir", "idle_timeout", "shell_env", "conf_file", "conf", "detach",
+)  # fmt: skip
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    """Refuse options that would have no effect."""
+    if args.attach:
+        names = [name for name in OF_A_NEW_JOB if _is_given(getattr(args, name))]
+        if names:
+            given = ", ".join(_spelt(name) for name in names)
+            raise UsageError(f"{given}: for a new notebook; --attach opens one as it is")
+    elif args.detach and args.port is not None:
+        raise UsageError("--port: --detach opens nothing here; give it with --attach")
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False and value != []
+
+
+def _spelt(name: str) -> str:
+    as_is = ("python_venv", "python_binary_path", "src_dir", "shell_env", "conf_file")
+    return f"--{name if name in as_is else name.replace('_', '-')}"
+
+
+def _listen(args: argparse.Namespace) -> socket.socket:
+    """Take the port, before anything is started for it."""
+    from tony_core.client.notebook import listen_here
+
+    try:
+        return listen_here(args.port or 0)
+    except OSError as error:
+        raise UsageError(f"--port {args.port or 0}: {os.strerror(error.errno or 0)}") from None
 
 
 def _submit(args: argparse.Namespace, interrupts: Interrupts) -> int:
@@ -88,21 +131,21 @@ def _submit(args: argparse.Namespace, interrupts: Interrupts) -> int:
     job = loaded.job
     refuse_proxy_user(args, job.scheduler)
     os.environ.update(login_variables(job.hadoop))
-    scheduler = open_scheduler(job.scheduler)
-    try:
+    with contextlib.ExitStack() as stack:
+        sock = None if args.detach else stack.enter_context(_listen(args))
+        scheduler = open_scheduler(job.scheduler)
+        stack.callback(scheduler.close)
         prepared = prepare(scheduler, job)
         for problem in (*loaded.warnings, *prepared.warnings):
             warn(safe(str(problem)))
         app_id = send(scheduler, prepared, interrupts.defer)
-        if args.detach:
+        if sock is None:
             line(app_id)
             note(f"submitted. Open it with: tony notebook --attach {app_id}; end it with: tony"
                  f" kill {app_id}")  # fmt: skip
             return 0
         note(f"{app_id} is submitted; waiting for its notebook (Ctrl-C ends the job)")
-        return _serve(args, interrupts, scheduler, app_id, kills=True)
-    finally:
-        scheduler.close()
+        return _serve(sock, interrupts, scheduler, app_id, kills=True)
 
 
 def _attach(args: argparse.Namespace, interrupts: Interrupts) -> int:
@@ -110,22 +153,22 @@ def _attach(args: argparse.Namespace, interrupts: Interrupts) -> int:
     from tony_core.client.errors import TunnelError
     from tony_core.client.lookup import resolve
 
-    scheduler = scheduler_of(args, args.attach)
-    try:
+    with contextlib.ExitStack() as stack:
+        sock = stack.enter_context(_listen(args))
+        scheduler = scheduler_of(args, args.attach)
+        stack.callback(scheduler.close)
         with hinting(args, scheduler):
             app_id = resolve(scheduler, args.attach).app_id
         scheduler.owner_folder(app_id)  # raises where it is another user's
         state = scheduler.status(app_id).state
         if state.ended:
-            raise TunnelError(f"{app_id} has ended ({state.value}), and its notebook with it")
+            raise TunnelError(f"{app_id} has ended ({state.value}): it opens no notebook")
         interrupts.defer()
-        return _serve(args, interrupts, scheduler, app_id, kills=False)
-    finally:
-        scheduler.close()
+        return _serve(sock, interrupts, scheduler, app_id, kills=False)
 
 
 def _serve(
-    args: argparse.Namespace,
+    sock: socket.socket,
     interrupts: Interrupts,
     scheduler: Scheduler,
     app_id: str,
@@ -141,14 +184,9 @@ def _serve(
     reactor = Reactor(note)
     status: Optional[AppStatus] = None
     try:
-        try:
-            notebook = Notebook(
-                reactor, lambda: open_scheduler(scheduler.name), app_id, args.port, line, note
-            )
-        except OSError as error:
-            if kills:
-                kill(scheduler, app_id, "its client found no port")
-            raise UsageError(f"--port {args.port}: {error.strerror or error}") from None
+        notebook = Notebook(
+            reactor, lambda: open_scheduler(scheduler.name), app_id, sock, line, note
+        )
         interrupts.defer(notebook.stop)
         if not interrupts.received:
             try:
@@ -168,7 +206,7 @@ def _serve(
     number = interrupts.first or 2
     if kills:
         note(f"ending {app_id}")
-        kill(scheduler, app_id, KILLED_BY.get(number, "killed by its client"))  # type: ignore[call-overload]
+        kill(scheduler, app_id, _REASONS.get(signal.Signals(number), "killed by its client"))
         note(f"{app_id} has ended")
     else:
         note(f"{app_id} is still running. {_again(app_id)}")
@@ -184,7 +222,7 @@ def load_notebook(args: argparse.Namespace) -> Loaded:
     from tony_core.client.submission import load
     from tony_core.job.problems import JobError, Problem
 
-    words = ["-m", "tony_notebook", f"--idle-timeout={args.idle_timeout:g}"]
+    words = ["-m", "tony_notebook", f"--idle-timeout={_idle_s(args):g}"]
     if args.notebook_dir:
         words.append(f"--folder={args.notebook_dir}")
     command = " ".join(map(shlex.quote, words))
@@ -197,13 +235,17 @@ def load_notebook(args: argparse.Namespace) -> Loaded:
     return loaded
 
 
+def _idle_s(args: argparse.Namespace) -> float:
+    return IDLE_S if args.idle_timeout is None else float(args.idle_timeout)
+
+
 def _arguments(args: argparse.Namespace, command: str) -> JobArguments:
     from tony_core.job.load import JobArguments
 
     conf: Dict[str, object] = {
         "tony.application.framework": "standalone",
         f"tony.{ROLE}.instances": 1,
-        f"tony.{ROLE}.memory": args.memory,
+        f"tony.{ROLE}.memory": args.memory or MEMORY,
         f"tony.{ROLE}.vcores": args.vcores,
         f"tony.{ROLE}.gpus": args.gpus,
         "tony.am.retry-count": 0,  # a next session has a fresh folder and no kernels
@@ -213,7 +255,8 @@ def _arguments(args: argparse.Namespace, command: str) -> JobArguments:
     given = [str(pair) for pair in args.conf]
     named = {pair.partition("=")[0] for pair in given}
     if not args.detach:
-        conf["tony.client.lease"] = LEASE
+        conf["tony.client.lease"] = f"{max(LEASE_S, _idle_s(args)):g}s"
+        conf["tony.client.first-lease"] = f"{FIRST_LEASE_S:g}s"
     if not args.conf_file:
         conf["tony.application.name"] = "notebook"
     pairs: List[str] = [f"{k}={v}" for k, v in conf.items() if v is not None and k not in named]

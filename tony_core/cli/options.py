@@ -211,6 +211,13 @@ def count(text: str) -> int:
     return number
 
 
+def port(text: str) -> int:
+    """Parse a port; 0 is any that is free."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
+    return int(text)
+
+
 def seconds(text: str) -> float:
     """Parse a duration: plain seconds, or with a unit (``90``, ``30m``, ``7d``)."""
     from tony_core.job.units import parse_duration_s

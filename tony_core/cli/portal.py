@@ -11,7 +11,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, FrozenSet, List, Tuple
 
-from tony_core.cli.options import site_value, use_login
+from tony_core.cli.options import port, site_value, use_login
 from tony_core.cli.output import line, note, warn
 from tony_core.client.errors import UsageError
 from tony_core.schedulers.port import SchedulerError
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " settings, else local, and yarn where HADOOP_CONF_DIR is set",
     )
     parser.add_argument("--bind", metavar="ADDRESS", help="where it listens [127.0.0.1]")
-    parser.add_argument("--port", metavar="N", type=_port, help="0: any free one [19886]")
+    parser.add_argument("--port", metavar="N", type=port, help="0: any free one [19886]")
     parser.add_argument(
         "--index", metavar="PATH", help="the folder of its index [$TONY_HOME/portal]"
     )
@@ -210,9 +210,3 @@ def _describe(settings: Settings) -> List[str]:
     ]
     lines += [f"history     {location.name}: {location.root}" for location in settings.locations]
     return lines
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
-    return int(text)

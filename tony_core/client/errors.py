@@ -35,3 +35,7 @@ class PageGone(PageError):
 
 class TunnelError(ClientError):
     """No way into the job's containers (any more)."""
+
+
+class NoClientKey(TunnelError):
+    """The job's master has left no key for its owner (yet)."""

@@ -8,6 +8,9 @@ opened again while the job runs.
 A job that will open no notebook ends the serving at once. One that may, has :data:`READY_S`: from
 when its master could first be asked, and again from when its program runs. For a container it
 waits as long as the job does, which has deadlines of its own.
+
+A tunnel renews the client's lease (``tony.client.lease``). While there is none, requests to the
+job's page do: a client that cannot enter the job yet is there all the same.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ import socket
 import threading
 from typing import Callable, Dict, Optional
 
-from tony_core.client.errors import TunnelError
+from tony_core.client.errors import NoClientKey, PageError, TunnelError
+from tony_core.client.page import JobPage
 from tony_core.client.tunnel import ClientStream, OpenStream, StreamKind, Tunnel, open_tunnel
 from tony_core.loopback import loopback_address
 from tony_core.protocol import socket_owners
-from tony_core.protocol.link import Listener, listen
+from tony_core.protocol.link import Listener
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.tunnel import PIECE, WINDOW, Refused
 from tony_core.schedulers.port import AppState, AppStatus, Scheduler, SchedulerError
@@ -30,17 +34,31 @@ ASK_S = 0.5  # between two tries while the notebook does not answer yet
 QUIET_S = 20.0  # a master that has just started has no key for its owner yet, nor Jupyter a socket
 READY_S = 300.0
 LOOK_S = 2.0  # between two looks at the job's state
+NO_ANSWER = "its master did not answer"
+NO_KEY = "its master left no key for its owner"
+
+
+def listen_here(port: int) -> socket.socket:
+    """A socket that listens at this port of the loopback; 0 is any. Raises OSError."""
+    host = loopback_address()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.create_server((host, port), family=family, backlog=1024)
+    sock.setblocking(False)
+    return sock
 
 
 class Notebook:
-    """Serves a job's notebook here until the job ends; :meth:`run` returns its state."""
+    """Serves a job's notebook here until the job ends; :meth:`run` returns its state.
+
+    :param sock: of :func:`listen_here`; it is closed at the end.
+    """
 
     def __init__(
         self,
         reactor: Reactor,
         open_one: Callable[[], Scheduler],
         app_id: str,
-        port: int,
+        sock: socket.socket,
         on_ready: Callable[[str], None],
         on_note: Callable[[str], None],
     ) -> None:
@@ -61,7 +79,7 @@ class Notebook:
         self._connections: Dict[int, _Connection] = {}
         self._sockets = socket_owners.SocketTable()
         self._owners = (0, os.getuid())
-        self._listener: Listener = listen(reactor, loopback_address(), port, self._accepted)
+        self._listener = Listener(reactor, sock, self._accepted)
         self._thread = threading.Thread(target=self._look, name="job-state", daemon=True)
 
     def run(self) -> Optional[AppStatus]:
@@ -106,8 +124,10 @@ class Notebook:
                 )
             else:
                 self._wait("")  # in the scheduler's queue; or it has ended, which _look sees
+        except NoClientKey as error:
+            self._wait(NO_KEY, str(error))
         except (TunnelError, SchedulerError) as error:
-            self._wait("its master", str(error))
+            self._wait(NO_ANSWER, str(error))
         if self._tunnel is not None:
             self._ask()
         else:
@@ -118,7 +138,7 @@ class Notebook:
         for connection in list(self._connections.values()):
             connection.drop()
         if self._final is None:
-            self._wait("its master", reason)  # one that is lost again and again has a deadline too
+            self._wait(NO_ANSWER, reason)  # one that is lost again and again has a deadline too
             self._note(f"the connection to the job was lost ({reason}); trying again")
             self._reactor.call_later(ASK_S, self._connect)
 
@@ -141,7 +161,8 @@ class Notebook:
             self._fail(f"{self._app_id} opens no notebook: {reason}")
             return
         has_program = refused != Refused.NO_PROGRAM.value
-        self._wait("its notebook" if has_program else "its program", reason, has_program)
+        what = "its notebook did not answer" if has_program else "its program did not start"
+        self._wait(what, reason, has_program)
         self._reactor.call_later(ASK_S, self._ask)
 
     def _wait(self, what: str, reason: str = "", has_deadline: bool = True) -> None:
@@ -151,7 +172,7 @@ class Notebook:
             self._waits_for, self._since = what, now
         waited = now - self._since
         if has_deadline and waited > READY_S:
-            self._fail(f"{self._app_id}: {what} did not answer within {READY_S:g} s: {reason}")
+            self._fail(f"{self._app_id}: {what} within {READY_S:g} s: {reason}")
         elif reason and waited > QUIET_S:
             self._note(reason)
 
@@ -202,12 +223,23 @@ class Notebook:
                 if status.state.ended:
                     self._reactor.call_soon_threadsafe(self._ended, status)
                     return
+                if status.page_url and self._tunnel is None:
+                    _renew_lease(JobPage(status.page_url, LOOK_S, scheduler.web))
         finally:
             scheduler.close()
 
     def _ended(self, status: AppStatus) -> None:
         self._final = status
         self._reactor.stop()
+
+
+def _renew_lease(page: JobPage) -> None:
+    try:
+        page.job()
+    except PageError:
+        pass  # the tunnel's own tries say what is wrong
+    finally:
+        page.close()
 
 
 class _Probe(ClientStream):

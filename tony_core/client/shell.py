@@ -15,6 +15,7 @@ import termios
 from typing import Any, Callable, List, Optional, Tuple
 
 from tony_core.client.errors import TunnelError
+from tony_core.client.exit_codes import ExitCode
 from tony_core.client.tunnel import ClientStream, OpenStream, StreamKind, Tunnel
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.tunnel import PIECE
@@ -85,7 +86,7 @@ class ShellStream(ClientStream):
         self._reactor = reactor
         self._terminal = terminal
         self._outputs = [Output(reactor, fd, self._written) for fd in (STDOUT, STDERR)]
-        self._is_open = False
+        self._is_open = self._was_open = False
         self._is_over = False
         self._reads = False
         self._exit_code: Optional[int] = None
@@ -99,7 +100,11 @@ class ShellStream(ClientStream):
         )
 
     def run(self, tunnel: Tunnel) -> int:
-        """Run until its end; raises :class:`TunnelError` where it cannot be opened."""
+        """Run until its end; raises :class:`TunnelError` where it cannot be opened.
+
+        The exit code of a shell that was ended is not its own, which would say how it was ended,
+        but 137: a pipe that was cut short must not look like one that is complete.
+        """
         before: Any = None
         if self._terminal:
             before = signal.signal(signal.SIGWINCH, self._resized)
@@ -112,8 +117,10 @@ class ShellStream(ClientStream):
             self._restore()
         if self._interrupt is not None:
             return 128 + self._interrupt
-        if self._exit_code is None:
+        if not self._was_open:
             raise TunnelError(self._message or "the shell was closed")
+        if self._message or self._exit_code is None:
+            return int(ExitCode.KILLED)
         return self._exit_code
 
     @property
@@ -134,7 +141,7 @@ class ShellStream(ClientStream):
     # ------------------------------------------------------------------ from the tunnel
 
     def opened(self, note: str) -> None:
-        self._is_open = True
+        self._is_open = self._was_open = True
         if self._terminal:
             self._attributes = termios.tcgetattr(STDIN)
             _make_raw(STDIN, self._attributes)

@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Callable, Dict, List, Optional
 
-from tony_core.client.errors import PageError, PageGone, PageRefused, TunnelError
+from tony_core.client.errors import NoClientKey, PageError, PageGone, PageRefused, TunnelError
 from tony_core.client.page import JobPage
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
@@ -70,8 +70,9 @@ def read_client_key(scheduler: Scheduler, app_id: str) -> ClientKey:
     try:
         return ClientKey.from_json(filesystem(location).get(location, 1 << 16))
     except FileNotFoundError:
-        raise TunnelError(
-            f"{app_id} has no key for its owner: it does not run (yet), or was submitted by an"
+        raise NoClientKey(
+            f"{location} is not there: the master of {app_id} writes it when it starts. It has"
+            " just started, or could not write it (its page and its log say why), or is of an"
             " older version of tony"
         ) from None
     except (OSError, ValueError) as error:

@@ -136,7 +136,8 @@ class StreamTable:
             client.send(_closed(message, _Refusal(Refused.NO_PROGRAM, text)))
         elif message.kind == StreamKind.SHELL.value:
             what = "a command is run" if message.command else "a shell is opened"
-            self._add_line(place.task, f"{what} beside the program, by the job's owner")
+            text = f"{what} beside the program of {place.task}, by the job's owner"
+            self._add_line(place.task, text)
 
     def _find(self, message: OpenStream) -> Union[TaskPlace, _Refusal]:
         """The place to open it in, or the reason why it is refused."""

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 
-from tests.cli.test_notebook_real import CELL, STANDIN
+from tests.cli.test_notebook_real import CELL, IDLE, IMPATIENT, NO_KEY, STANDIN
 from tests.cluster.firewall import Firewall, addresses_of
 from tests.cluster.hadoop.cluster import Hadoop
 from tests.cluster.hadoop.fixture import GetHadoop
@@ -243,6 +243,26 @@ def test_a_killed_client_leaves_no_job(
 
 
 @pytest.mark.nightly
+def test_a_client_without_a_key_keeps_its_lease_by_the_proxy(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony], python: Path
+) -> None:
+    """As where the master could not write to HDFS."""
+    one = tony_on(hadoop())
+    words = ["--python_binary_path", str(python), *SMALL, "--conf", "tony.client.lease=10s"]
+    usual, one.command = (
+        one.command,
+        [sys.executable, "-c", NO_KEY + IMPATIENT.replace("3.0", "40.0")],
+    )
+    with Firewall(addresses_of(one.cluster)) as firewall:  # type: ignore[arg-type]
+        running = one.start("notebook", *words, group=firewall.group)
+        text = running.ends(3, 200)
+    one.command = usual
+    assert "its master left no key for its owner within 40 s: " in text
+    assert "no-key.json is not there" in text
+    assert "its client could not open it" in one.json("status", running.app_id)["diagnostics"]
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("lost", ["the ResourceManager", "the master"])
 def test_it_is_found_again(
     hadoop: GetHadoop, tony_on: Callable[..., Tony], python: Path, lost: str
@@ -304,7 +324,8 @@ def test_an_environment_as_an_archive_a_container_of_any_size_and_its_idle_end(
     found = application(one, notebook)
     assert found["allocatedMB"] == 1536 + 256 and found["allocatedVCores"] == 2 + 1
     assert "trial" in found["applicationTags"]
-    assert f"{notebook.app_id} has ended: SUCCEEDED" in notebook.running.ends(0), "it was idle"
+    text = notebook.running.ends(0)
+    assert f"{notebook.app_id} has ended: SUCCEEDED" in text and IDLE.format(20) in text
     nothing_is_left(one, notebook)
 
 

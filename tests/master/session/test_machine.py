@@ -451,6 +451,30 @@ def test_the_result_is_the_chiefs_and_of_this_session() -> None:
     assert world.machine.state.result == ""
 
 
+@pytest.mark.parametrize(
+    ("result", "quoted"),
+    [
+        ("", ""),
+        ("7", ""),
+        ('{"loss":0.1}', ""),
+        ('""', ""),
+        ('"idle for 1 h"', "; result: idle for 1 h"),
+        ('"' + "\\u00e9" * 200 + '"', "; result: " + "é" * 200),
+        ('"' + "x" * 201 + '"', ""),
+        ('"a line\\nand another"', ""),
+        ('"\\u001b[31m"', ""),
+    ],
+)
+def test_the_jobs_message_quotes_a_result_that_is_a_short_text(result: str, quoted: str) -> None:
+    world = world_of(role("worker")).settle()
+    executor = world.executor("worker:0")
+    message = Reported(executor.session, None, {}, result=result)
+    world.feed(e.ExecutorReported(executor.container.id, message))
+    world.end("worker:0").settle()
+    assert world.outcome is AppState.SUCCEEDED
+    assert world.machine.state.diagnostics == f"all tracked tasks have ended{quoted}"
+
+
 def test_progress_beyond_the_furthest_heals_the_users_budget() -> None:
     world = world_of(role("worker"), master=retries(user=1)).settle()
     for tenth in range(1, 8):

@@ -10,6 +10,8 @@ others end, and a failure of theirs fails the session.
 
 from __future__ import annotations
 
+import json
+
 from tony_core.exit_causes import ExitCause
 from tony_core.history.layout import StoryKind
 from tony_core.master.session.commands import Level
@@ -21,6 +23,7 @@ from tony_core.master.session.task_ends import fail_session, failure_of, shorten
 from tony_core.schedulers.port import AppState
 
 S = TaskState
+LONGEST_QUOTE = 200  # characters of a result in the job's message
 
 # ------------------------------------------------------------------ all tracked tasks
 
@@ -40,7 +43,17 @@ def end_if_complete(state: State) -> None:
     text = "all tracked tasks have ended"
     if bad and not state.chief_done:
         text += f" (failed, and ignored as the job asks: {', '.join(bad)})"
+    text += _quoted(state.result)
     state.request_end(AppState.SUCCEEDED, text, state.job.timeouts.kill_grace_s)
+
+
+def _quoted(result: str) -> str:
+    """A result that is a short text, for the job's message: why it ended, what came out."""
+    if not result.startswith('"') or len(result) > 6 * LONGEST_QUOTE + 2:
+        return ""  # another type; an escape has six characters
+    value = str(json.loads(result))
+    is_short = value.isprintable() and 0 < len(value) <= LONGEST_QUOTE
+    return f"; result: {value}" if is_short else ""
 
 
 # ------------------------------------------------------------------ the chief
