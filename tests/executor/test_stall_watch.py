@@ -141,10 +141,12 @@ def test_a_program_that_reports_nothing_and_works_does_not_stall(
     assert verdicts(master) == []
 
 
-def test_a_program_that_reports_nothing_and_sleeps_stalls_and_survives_without_a_handler(
-    run: Callable[..., int], master: Master, executor: Executor
+@pytest.mark.parametrize("wait", ["time.sleep(60)", "open(sys.argv[0] + '.fifo').read()"])
+def test_a_program_that_reports_nothing_and_sleeps_or_waits_for_input_stalls_and_survives(
+    run: Callable[..., int], master: Master, executor: Executor, tmp_path: Path, wait: str
 ) -> None:
-    pid = run("import time\ntime.sleep(60)\n")  # never imports tony
+    os.mkfifo(tmp_path / "train.py.fifo")
+    pid = run(f"import sys, time\n{wait}\n")  # never imports tony
     found = master.expect(Stalled, looked=True)
     assert (found.kind, found.step, found.frame) == ("quiet", None, "")
     assert f"it has no handler for signal {STACK_SIGNAL}" in stderr(executor)

@@ -67,11 +67,15 @@ def watched(folder: Path, text: str, arguments: str = "", count: int = 1, **more
 
 def kinds(wreck: Wreck) -> List[str]:
     story = wreck.history().events
-    return [str(each["kind"]) for each in story if each["kind"] in ("stalled", "stall-over")]
+    return [str(each["kind"]) for each in story if str(each["kind"]).startswith("stall")]
 
 
 def texts(wreck: Wreck, kind: str) -> List[str]:
     return [str(each["text"]) for each in wreck.history().events if each["kind"] == kind]
+
+
+def trouble(wreck: Wreck) -> str:
+    return str((wreck.get("api/job") or {}).get("trouble", ""))
 
 
 def test_the_rank_that_does_not_join_is_named_in_story_and_page(
@@ -130,6 +134,47 @@ def test_a_restart_continues_from_the_checkpoint_and_does_each_step_once(
     for index in range(3):
         done = (tmp_path / f"done-{index}").read_text().split()
         assert done == [str(step) for step in range(8)]
+
+
+# Worker 0 hangs at step 2; worker 1 goes on from there once it is let, and hangs at step 79.
+TWO = """
+import os, sys, time, tony
+task = tony.task()
+for step in range(80):
+    tony.report(step=step)
+    go = f"{sys.argv[1]}/go-{task.index}"
+    while step == 2 and task.session == 0 and not os.path.exists(go):
+        time.sleep(0.02)
+    time.sleep(0.1)
+time.sleep(600 if task.session == 0 else 0)
+"""
+
+
+def test_a_task_that_was_suspended_and_hangs_later_is_followed_and_acted_upon(
+    tony_home: Path, tmp_path: Path
+) -> None:
+    spec = watched(
+        tmp_path, TWO, str(tmp_path), 2, action=StallAction.RESTART,
+        master=MasterSpec(user_retries=1, infrastructure_retries=0),
+    )  # fmt: skip
+    wreck = Wreck(tony_home, spec)
+
+    def at_step_2() -> Any:
+        tasks = (wreck.get("api/tasks") or {}).get("tasks", [])
+        found = [task["pid"] for task in tasks if task.get("step") == 2]
+        return found if len(found) == 2 else None
+
+    pid = until(at_step_2, "both at step 2")[1]
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: "worker:1 is suspended" in trouble(wreck), "the stall on the page")
+    (tmp_path / "go-1").touch()
+    os.kill(pid, signal.SIGCONT)
+    until(lambda: "the others go on" in trouble(wreck), "worker:1 to go on")
+    until(lambda: "worker:0 lags" in trouble(wreck), "worker:0 to be named")
+    wreck.ends(AppState.SUCCEEDED, "worker:0 failed on", "failed: stalled")
+    assert kinds(wreck) == ["stalled", "stall-lag", "stall-over"]
+    (text,) = texts(wreck, "stall-lag")
+    assert "worker:0 lags: its last step is 2, the others' 79" in text
 
 
 def test_fail_ends_the_job_with_the_stall_as_its_root_cause(

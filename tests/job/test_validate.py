@@ -334,6 +334,9 @@ def test_a_stall_timeout_that_no_program_could_keep_is_refused() -> None:
         "--conf: tony.task.stall-timeout: 0.5s is too short; expected 1s or more, or off"
     )
     assert "is too short" in why({**WORKER, "tony.worker.stall-timeout": "100ms"})
+    for key in ("tony.task.stall-timeout", "tony.worker.stall-timeout"):
+        for negative in ("-5s", "-1s", "-2"):
+            assert f"{negative!r} is not a duration" in why({**WORKER, key: negative})
     assert "did you mean" in why({**WORKER, "tony.task.stall-action": "restrat"})
 
 
@@ -344,7 +347,9 @@ def test_a_roles_own_stall_timeout_wins() -> None:
         "worker": 900.0,
         "ps": 60.0,
     }
-    for word in ("off", "0"):
+    for word in ("off", "0", "-1", "0s"):
         made = job({**keys, "tony.worker.stall-timeout": word})
         assert [made.stall_timeout(role) for role in made.roles] == [None, None]
+        made = job({**WORKER, "tony.task.stall-timeout": word})
+        assert [made.stall_timeout(role) for role in made.roles] == [None]
     assert job(WORKER).stall_timeout(job(WORKER).roles[0]) is None

@@ -32,6 +32,7 @@ _MARKERS = frozenset(
         StoryKind.ROUND, StoryKind.NODE_LOST, StoryKind.PREEMPTION_WARNED,
         StoryKind.ALLOCATION_TIMEOUT, StoryKind.CHIEF_DONE, StoryKind.TOKENS,
         StoryKind.PREEMPTION_WITHDRAWN, StoryKind.STALLED, StoryKind.STALL_OVER,
+        StoryKind.STALL_LAG,
     )
 )  # fmt: skip
 

@@ -60,6 +60,7 @@ class StoryKind(str, Enum):
     ENVIRONMENT = "environment"
     STALLED = "stalled"
     STALL_OVER = "stall-over"
+    STALL_LAG = "stall-lag"  # of a stall that lasts: another task is named as the one that lags
 
     # containers and nodes
     WAITING = "waiting"

@@ -106,6 +106,14 @@ def test_the_same_step_reported_again_is_no_step_but_a_checkpoint_or_progress_is
     assert program.kinds == ["steps", "moves"]
 
 
+def test_a_lower_step_is_a_step() -> None:
+    program = stepping()
+    for number in (9, 3, 2, 1, 0):  # from an older checkpoint, for example
+        program.report(step(number))
+        program.passes(TIMEOUT_S - PAUSE_S)
+    assert program.verdicts == []
+
+
 def test_metrics_without_more_are_no_step() -> None:
     program = stepping().passes(TIMEOUT_S / 2)
     program.report(Reported(0, None, {"loss": 0.1}))

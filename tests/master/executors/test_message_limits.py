@@ -235,6 +235,13 @@ def test_a_flood_of_stalls_ends_and_what_moves_is_still_taken() -> None:
     assert limits.admit(Stalled(0)) == Stalled(0)
 
 
+@pytest.mark.parametrize("kind", [Stalled, StacksDumped])
+def test_a_functions_name_cannot_steer_a_terminal_or_write_a_line(kind: Any) -> None:
+    name = "f\x1b[2J\r\n\u202eevil\x9b<b> (\ud800.py:1)"
+    found = MessageLimits().admit(kind(0)._replace(frame=name)).frame
+    assert found.isprintable() and "f?[2J???evil?<b>" in found
+
+
 def test_what_stacks_show_is_cut_and_counted_with_the_stalls() -> None:
     limits = MessageLimits()
     taken = limits.admit(StacksDumped(0, 0, -1.0, "x" * 1000))

@@ -136,6 +136,25 @@ def test_where_all_are_alike_none_is_named() -> None:
     assert find_lagging(gang(2, cpu_percent=50.0)).names == ()
 
 
+class Counted(StandingTask):
+    """Counts how often one is compared with another."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return self is other
+
+    __hash__ = StandingTask.__hash__
+
+
+def test_thousands_are_not_compared_with_each_other() -> None:
+    for is_still in (True, False):
+        tasks = [Counted(f"worker:{i}", 7, is_still, True, 1.0, f"f{i}") for i in range(1000)]
+        find_lagging([StandingTask("chief:0", 7), *tasks])
+    assert Counted.comparisons <= 2 * 1000
+
+
 TASKS = st.lists(
     st.builds(
         StandingTask,

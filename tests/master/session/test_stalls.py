@@ -21,7 +21,13 @@ from tony_core.job.spec import (
 )
 from tony_core.master.session import commands as c
 from tony_core.master.session import events as e
-from tony_core.master.session.stalls import describe_trouble
+from tony_core.master.session.lagging import find_lagging
+from tony_core.master.session.stalls import (
+    MOST_ASKED,
+    MOST_EPISODES,
+    MOST_LINES,
+    describe_trouble,
+)
 from tony_core.protocol.messages import Register, Reported, StacksDumped, Stalled
 from tony_core.schedulers.container_pool import Container, PreemptionRequested, PreemptionWithdrawn
 from tony_core.schedulers.port import AppState
@@ -60,7 +66,7 @@ def steps(world: World, name: str, number: int) -> None:
 
 
 def lines(world: World) -> List[str]:
-    return [line.kind.value for line in world.story if line.kind in ("stalled", "stall-over")]
+    return [line.kind.value for line in world.story if line.kind.startswith("stall")]
 
 
 def test_a_gang_that_stands_still_is_one_episode_that_names_the_lagging_task() -> None:
@@ -160,9 +166,11 @@ def test_tasks_that_train_by_themselves_have_episodes_of_their_own() -> None:
     world = running(watched(mode=Mode.FCFS))
     stands(world, "worker:0")
     stands(world, "worker:2")
+    world.after(1.0)
     assert lines(world) == ["stalled", "stalled"]
     stands(world, "worker:0", "")
-    assert world.story_texts("stall-over") == ["worker:0 moves again after 1 min"]
+    world.after(1.0)
+    assert world.story_texts("stall-over") == ["worker:0 moves again after 1 min 2 s"]
 
 
 def test_restart_begins_the_next_session_and_the_programs_budget_pays() -> None:
@@ -212,7 +220,7 @@ def test_a_role_with_task_restart_restarts_only_the_lagging_task() -> None:
     )
     world = running(spec)
     stands(world, "worker:1")
-    world.settle()
+    world.after(1.0).settle()
     world.after(5.0).settle()
     state = world.machine.state
     assert state.session == 0 and state.tasks["worker:1"].restarts == 1
@@ -242,7 +250,7 @@ def test_the_order_is_sent_again_where_the_connection_broke() -> None:
     assert [type(each) for each in out if isinstance(each, c.EndProgram)] == [c.EndProgram]
 
 
-def _next_master(world: World, kinds: List[Optional[str]], action: StallAction) -> World:
+def _next_master(world: World, kinds: List[Optional[str]], action: StallAction, *at: int) -> World:
     """Another attempt, with executors that register so."""
     after = World(watched(action=action), settle_s=0.2)
     after.now, after.executors, after.journal = world.now + 5.0, world.executors, world.journal
@@ -251,7 +259,8 @@ def _next_master(world: World, kinds: List[Optional[str]], action: StallAction) 
     after.feed(e.ContainersInherited(containers, world.journal))
     for index, kind in enumerate(kinds):
         executor = world.executor(f"worker:{index}")
-        stalled = Stalled(0, 0, kind, LIMIT_S + 5.0, looked=True) if kind else None
+        step = at[index] if at else None
+        stalled = Stalled(0, 0, kind, LIMIT_S + 5.0, step, looked=True) if kind else None
         after.report(
             executor.container.id,
             Register(
@@ -489,7 +498,7 @@ def test_a_stall_that_lasts_is_acted_upon_again_by_new_stacks() -> None:
     shows(world, "worker:2", False)
     world.settle()
     world.after(30.0).settle()
-    assert lines(world) == ["stalled", "stall-over"]
+    assert lines(world) == ["stalled", "stall-lag", "stall-over"]
     assert world.machine.state.root_cause["task"] == "worker:2"
 
 
@@ -514,7 +523,153 @@ def test_a_next_master_asks_for_the_stacks_itself_and_acts() -> None:
 def test_tasks_that_train_by_themselves_are_not_asked_for_anothers_stall() -> None:
     world = silent(mode=Mode.FCFS)
     stands(world, "worker:0")
+    world.after(1.0)
     assert lines(world) == ["stalled"] and world.asked_for_stacks == []
+
+
+def page(world: World) -> str:
+    return describe_trouble(world.machine.state)
+
+
+def suspended_pair(action: StallAction = StallAction.WARN) -> World:
+    """worker:1 is suspended at step 6, and worker:0 hangs there."""
+    world = running(watched(role("worker", 2), action=action))
+    for name in ("worker:1", "worker:0"):
+        steps(world, name, 6)
+    stands(world, "worker:1", "suspended")
+    stands(world, "worker:0", step=6)
+    assert lines(world) == ["stalled"] and "none differs" in page(world)
+    assert "(worker:0, worker:1)" in page(world) and "worker:1 is suspended" in page(world)
+    return world
+
+
+def test_while_a_stall_lasts_page_and_story_follow_what_is_known() -> None:
+    world = suspended_pair()
+    stands(world, "worker:1", "")
+    world.after(5.0)
+    assert page(world).startswith("worker:0 has stalled: no step for 1 min 5 s, the last was 6")
+    assert page(world).endswith("the others go on") and lines(world) == ["stalled"]
+    steps(world, "worker:1", 39)
+    stands(world, "worker:1", looked=False)
+    world.after(5.0)
+    assert page(world).endswith("the others go on")  # its stacks may show more
+    stands(world, "worker:1")
+    world.after(5.0)
+    text = page(world)
+    assert "worker:0 lags: its last step is 6, the others' 39" in text
+    assert world.story_texts("stall-lag") == [text]
+    (line,) = [each for each in world.story if each.kind == "stall-lag"]
+    assert line.task == "worker:0" and line.fields["lagging"] == ["worker:0"]
+    for _ in range(20):  # reports that say nothing new change no text, though time passes
+        stands(world, "worker:1")
+        world.after(5.0)
+    assert page(world) == text and lines(world) == ["stalled", "stall-lag"]
+    stands(world, "worker:0", "")
+    stands(world, "worker:1", "")
+    assert lines(world) == ["stalled", "stall-lag", "stall-over"] and page(world) == ""
+
+
+def test_a_gang_that_flaps_causes_few_lines() -> None:
+    world = suspended_pair()
+    for number in range(100):
+        steps(world, "worker:1", 7 if number % 2 else 5)
+        stands(world, "worker:1", "")
+        stands(world, "worker:1")
+        world.after(6.0)
+    assert lines(world) == ["stalled", *["stall-lag"] * (MOST_LINES - 1)]
+
+
+def test_episodes_with_lines_are_bounded_and_the_last_line_shows_it() -> None:
+    world = running(watched(role("worker", 1)))
+    for _ in range(MOST_EPISODES + 20):
+        stands(world, "worker:0")
+        assert "worker:0 has stalled" in page(world)
+        stands(world, "worker:0", "")
+    assert lines(world) == ["stalled", "stall-over"] * MOST_EPISODES
+    assert "further stalls are not written here" in world.story_texts("stalled")[-1]
+
+
+def test_silent_ranks_are_asked_a_bounded_number_of_times() -> None:
+    world = silent()
+    for _ in range(5 * MOST_ASKED):
+        stands(world, "worker:0", looked=False)
+        stands(world, "worker:0", "")
+        world.after(5.0)
+    assert world.asked_for_stacks == ["worker:1", "worker:2"] * MOST_ASKED
+    stands(world, "worker:0", step=7)
+    world.after(25.0)
+    assert "worker:0 has stalled" in page(world)
+
+
+def test_after_a_suspended_task_goes_on_the_others_have_the_time_of_a_stall_to_move() -> None:
+    world = suspended_pair(StallAction.RESTART)
+    world.after(LIMIT_S)
+    stands(world, "worker:1", "")
+    world.after(LIMIT_S + 10.0).settle()
+    assert world.machine.state.session == 0
+    steps(world, "worker:1", 39)
+    stands(world, "worker:1")
+    world.after(25.0).settle()
+    world.after(30.0).settle()
+    assert world.machine.state.session == 1
+    assert world.machine.state.root_cause["task"] == "worker:0"
+    assert lines(world) == ["stalled", "stall-lag", "stall-over"]
+
+
+def test_the_next_master_knows_which_lag_the_story_names() -> None:
+    world = running(watched())
+    for index in range(3):
+        stands(world, f"worker:{index}", step=7 - (index == 2))
+    assert world.journal["stalled"] == {"": ("worker:2", 1)}
+    same = _next_master(world, ["steps"] * 3, StallAction.WARN, 7, 7, 6).after(60.0)
+    assert lines(same) == [] and "worker:2 lags" in page(same)
+    other = _next_master(world, ["steps"] * 3, StallAction.WARN, 7, 6, 7).after(60.0)
+    assert lines(other) == ["stall-lag"] and "worker:1 lags" in page(other)
+
+
+def test_quiet_tasks_wait_for_one_that_waits_for_its_start() -> None:
+    world = running(watched(role("worker", 3, restart_scope=RestartScope.TASK)))
+    world.end("worker:1", 1)
+    while world.machine.state.tasks["worker:1"].state.value == "running":
+        world.next_item().do()
+    for name in ("worker:0", "worker:2"):
+        stands(world, name, "quiet")
+    assert world.machine.state.stalls.still.keys() == {"worker:0", "worker:2"}
+    assert lines(world) == [] and not describe_trouble(world.machine.state)
+    world.after(30.0).settle()
+    world.after(30.0).settle()
+    assert len(world.running()) == 3 and lines(world) == []
+    stands(world, "worker:1", "quiet")
+    assert lines(world) == ["stalled"]
+
+
+def test_what_is_not_watched_cannot_stall_a_gang() -> None:
+    world = running(watched(role("worker"), role("ps", tracking=Tracking.UNTRACKED)))
+    stands(world, "ps:0")
+    world.after(60.0)
+    assert lines(world) == [] and world.machine.state.stalls.still == {}
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_thousands_that_stall_at_once_are_looked_at_together(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = running(watched(role("worker", 40), mode=mode))
+    looks: List[int] = []
+
+    def count_lag(tasks: Any) -> Any:
+        looks.append(len(tasks))
+        return find_lagging(tasks)
+
+    monkeypatch.setattr("tony_core.master.session.stalls.find_lagging", count_lag)
+    written: List[Any] = []
+    world.do_WriteJournal = written.append  # type: ignore[method-assign]
+    for kind in ("steps", ""):
+        for index in range(40):
+            stands(world, f"worker:{index}", kind)
+        world.after(1.0)
+    assert sum(looks) == 40 and len(written) == 2
+    assert lines(world).count("stalled") == lines(world).count("stall-over") == len(looks)
 
 
 SHOWN = (True, False, None)

@@ -20,9 +20,10 @@ _HEAD = """\
 This page is made from the key table: `python -m tony_core.job.keys.reference > docs/keys.md`.
 
 A bare number is in the unit of its key; `2g`, `1.5g`, `512m`, `1t` and `500ms`, `30s`, `10m`,
-`2h`, `1d` say their own, and `off` turns a deadline off where it can be. `<role>`, `<group>`
-and `<resource>` stand for a name of yours, `<any>` for whatever follows. Role names are lower
-case letters, digits and `-`; these words are no roles:
+`2h`, `1d` say their own. `off`, `0` and `-1` are the same for every duration: no deadline where
+there can be none, otherwise no time at all, or the default; other negative durations are refused.
+`<role>`, `<group>` and `<resource>` stand for a name of yours, `<any>` for whatever follows. Role
+names are lower case letters, digits and `-`; these words are no roles:
 """
 
 

@@ -46,8 +46,8 @@ _ROLES = [
             " while the others' programs go on. What cannot take a task back is refused."),
     Key("tony.<role>.stall-timeout", Kind.DURATION, unit="s", fills="Role.stall_s",
         off=Off.FOREVER,
-        doc="tony.task.stall-timeout of this role alone, for any role; off: its tasks are not"
-            " watched."),
+        doc="tony.task.stall-timeout of this role alone, for any role: 1s or more, or off (0, -1),"
+            " with which its tasks are not watched. Not set: as tony.task.stall-timeout says."),
 ]  # fmt: skip
 
 _CONTAINERS = [

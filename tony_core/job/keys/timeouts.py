@@ -43,8 +43,9 @@ KEYS = [
         fills="Timeouts.stall_s",
         doc="How long a program that reports steps (tony.report) may report none, and one that"
             " reports none may neither write logs nor compute, until it counts as stalled. It"
-            " must be longer than the longest step, evaluation and checkpoint. For tracked roles"
-            " but evaluator, notebook and tensorboard."),
+            " must be longer than the longest step, evaluation and checkpoint: 1s or more, or off"
+            " (0, -1), which watches nothing. For tracked roles but evaluator, notebook and"
+            " tensorboard."),
     Key("tony.task.stall-action", Kind.CHOICE, default="warn",
         choices=("warn", "restart", "fail"), fills="Timeouts.stall_action", convert=StallAction,
         doc="What follows from a stall: a line in the job's story, a restart from the checkpoint"

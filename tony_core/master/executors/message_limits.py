@@ -144,7 +144,7 @@ class MessageLimits:
         self._stalls += 1
         if self._stalls > STALLS:
             return None
-        return m._replace(cpu_percent=max(0.0, float(m.cpu_percent)), frame=_text(m.frame, NAME))
+        return m._replace(cpu_percent=max(0.0, float(m.cpu_percent)), frame=_frame(m.frame))
 
     def _check_stalled(self, m: Stalled) -> Stalled:
         if m.kind not in STALL_KINDS:
@@ -152,7 +152,7 @@ class MessageLimits:
         return m._replace(
             still_s=max(0.0, float(m.still_s)),
             cpu_percent=max(0.0, float(m.cpu_percent)),
-            frame=_text(m.frame, NAME),
+            frame=_frame(m.frame),
         )
 
     def _noted(self, m: Noted) -> Optional[Noted]:
@@ -206,6 +206,11 @@ _CHECKS: Mapping[Type[Any], Callable[[MessageLimits, Any], Optional[Message]]] =
 def _text(text: str, most: int) -> str:
     """So much of it, without the halves of surrogates that no file and no page can hold."""
     return text[:most].encode("utf-8", "replace").decode()
+
+
+def _frame(text: str) -> str:
+    """Where a program stands, as one row of a log or a terminal."""
+    return "".join(each if each.isprintable() else "?" for each in _text(text, NAME))
 
 
 def _is_result(text: str) -> bool:

@@ -4,7 +4,8 @@ Where a setting owns the length, the deadline names it. The other lengths are th
 with these exceptions: the scheduler gives that of SETTLE (``PoolInfo.settle_s``), from which
 ``elastic.elastic_pause()`` derives those of ELASTIC_BARRIER and GROWTH;
 ``budgets.restart_delay()`` gives those of BACKOFF and TASK_RESTART, which grow with each restart;
-and STALL has ``stalls.EVIDENCE_S``, STALL_REPEAT the time of a stall in addition.
+and STALL has ``stalls.EVIDENCE_S``, ``REVIEW_S`` or ``BATCH_S``, STALL_REPEAT the time of a stall
+in addition to the first.
 
 Of several that expire at one moment the one whose value comes first in the alphabet is handled
 first.

@@ -91,7 +91,7 @@ def find_lagging(tasks: Sequence[StandingTask]) -> Lag:
         used = f"{odd[0].cpu_percent:.0f} % of a core"
         why = "it is idle" if is_idle else "it computes"
         return Lag(_names(odd), f"{why} ({used}), the others {'spin' if is_idle else 'wait'}")
-    unknown = sum(not each.is_still and each.step is None for each in tasks if each not in compared)
+    unknown = sum(not (task.is_still or task.is_silent) and task.step is None for task in tasks)
     if unknown:
         return Lag((), f"{unknown} of the others report no step, and log or compute")
     if len(compared) < len(tasks):

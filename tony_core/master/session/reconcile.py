@@ -94,7 +94,7 @@ def journal_record(state: State) -> Mapping[str, Any]:
         "diagnostics": state.diagnostics,
         "root": state.root_cause,
         "result": state.result,
-        "stalled": sorted(state.stalls.episodes),
+        "stalled": state.stalls.to_json(),
     }
 
 

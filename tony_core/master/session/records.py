@@ -15,7 +15,7 @@ task (:mod:`tony_core.master.session.task_restart`).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from enum import Enum
 from typing import (
     Any,
@@ -34,7 +34,7 @@ from typing import (
 from tony_core.exit_causes import ExitCause
 from tony_core.job.spec import Role, Tracking
 from tony_core.master.session.budgets import FailureSignature
-from tony_core.protocol.messages import StacksDumped, Stalled
+from tony_core.protocol.messages import StacksDumped, Stalled, StallKind
 from tony_core.schedulers.container_pool import Container, ContainerRequest
 
 
@@ -339,35 +339,90 @@ class StalledProgram(NamedTuple):
 
     report: Stalled
     since: float
+    seen: float  # when the first report of it came
 
 
 class Episode(NamedTuple):
-    """A stall that the story holds, and not yet its end."""
+    """A stall that has begun, and not ended yet."""
 
     since: Optional[float]  # None: it began before a takeover
-    text: str
+    text: str = ""
+    facts: str = ""  # the text without its times
+    reviewed: float = 0.0  # when the text was made
+    named: str = ""  # who lags, as the story's last line about it says
+    lines: int = 0  # how many the story has about it, without its end
 
 
 class Stalls:
-    """Programs that stand still (see :mod:`.stalls`)."""
+    """Programs that stand still (see :mod:`.stalls`); what is counted here is cheap to ask."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_task: bool = False) -> None:
+        self.by_task = by_task  # each task's stall is its own, not the gang's
         self.still: Dict[str, StalledProgram] = {}  # by task
+        self.kinds: Counter[str] = Counter()  # of those
+        self.unlooked: Set[str] = set()  # of those: their stacks are still to be looked at
         self.episodes: Dict[str, Episode] = {}  # by task, or the gang's under an empty name
+        self.begun: Counter[str] = Counter()  # how many episodes each has had
         #: Of those: to be acted upon, since they last, or are from the previous attempt.
         self.unhandled: Set[str] = set()
-        #: Of programs that report no step and move: None until their executors answer.
-        self.stacks: Dict[str, Optional[StacksDumped]] = {}
+        #: What the stacks of programs show that report no step and move.
+        self.stacks: Dict[str, StacksDumped] = {}
+        self.unanswered: Set[str] = set()  # tasks whose executors were asked for that
+        self.asked: Counter[str] = Counter()  # how often each was, while its program runs
+        self.asked_at: Optional[float] = None  # a gang's silent ones, together
         self.why_ended: Dict[str, str] = {}  # task -> why its program is to be ended
-        self.changes = 0  # how many episodes have begun or ended
-        self.is_stale = False  # what stands still has changed since it was judged
+        self.changes = 0  # how many lines the story has of episodes
+        self.stale: Set[str] = set()  # whose programs have changed since that was judged
+        self.due: Set[str] = set()  # by task: to be judged, together
+
+    def add(self, task: str, program: StalledProgram) -> None:
+        """Note that a program stands still, or what is new of it."""
+        self._discard(task)
+        self.still[task] = program
+        self.kinds[program.report.kind] += 1
+        if not program.report.looked and program.report.kind != StallKind.SUSPENDED:
+            self.unlooked.add(task)
+        self.stacks.pop(task, None)
+        self.unanswered.discard(task)
+        self.stale.add(self.group_of(task))
+
+    def remove(self, task: str) -> Optional[StalledProgram]:
+        """Note that a program moves again, or has ended; returns what was known of it."""
+        before = self._discard(task)
+        if before is not None:
+            self.stale.add(self.group_of(task))
+        return before
+
+    def _discard(self, task: str) -> Optional[StalledProgram]:
+        before = self.still.pop(task, None)
+        if before is not None:
+            self.kinds[before.report.kind] -= 1
+            self.unlooked.discard(task)
+        return before
+
+    def group_of(self, task: str) -> str:
+        """Whose stall it is when this task stands still."""
+        return task if self.by_task else ""
 
     def forget(self, task: str) -> None:
         """Drop a task whose program does not run any more."""
-        self.still.pop(task, None)
+        self.remove(task)
         self.stacks.pop(task, None)
+        self.unanswered.discard(task)
+        self.asked.pop(task, None)
         self.why_ended.pop(task, None)
-        self.is_stale = self.is_stale or bool(self.still or self.episodes)
+        if self.still or self.episodes:  # fewer are waited for
+            self.stale.add(self.group_of(task))
+
+    def to_json(self) -> Mapping[str, Tuple[str, int]]:
+        """What the story has of the episodes that last."""
+        found = self.episodes.items()
+        return {group: (each.named, each.lines) for group, each in found if each.lines}
+
+    def forget_stacks(self) -> None:
+        """Drop what silent programs' stacks showed: it is not true any more."""
+        self.stacks.clear()
+        self.unanswered.clear()
 
 
 class Unhandled:

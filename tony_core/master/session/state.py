@@ -157,7 +157,7 @@ class State:
         self.restarts = TaskRestarts()
         self.takeover = Takeover()
         self.preemptions = Preemptions()
-        self.stalls = Stalls()
+        self.stalls = Stalls(by_task=job.mode is Mode.FCFS)
         self.unhandled = Unhandled()
         self.reconciled = Reconciled()
 
