@@ -6,6 +6,7 @@ that rules can count with what they get. Roles whose names no job file could hav
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from math import floor
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -16,7 +17,7 @@ from tony_core.history.figures import job_figures
 from tony_core.history.layout import StoryKind
 from tony_core.history.metric_points import Points, points_of
 from tony_core.history.reader import JobHistory
-from tony_core.history.story_lines import RUNNING, Bar, Line, Span, lines_of
+from tony_core.history.story_lines import FAILURES, RUNNING, Bar, Line, Span, lines_of
 from tony_core.history.timeline import timeline
 from tony_core.job.keys.table import ROLE_NAME, modern_name, table
 from tony_core.job.spec import WAITING_ROLES
@@ -33,11 +34,22 @@ _MOST = 1e12
 _LONGEST_NAME = 64
 
 
+#: How long before or after the end of a stall a failure may come that was its end.
+_AT_ITS_END_S = 1.0
+_ENDED_BADLY = frozenset((*FAILURES, "killed"))
+
+
 class Stall(NamedTuple):
     """When programs of the job stood still, and when that was seen: its line in the story."""
 
     span: Span
     seen_at: float
+    roles: Tuple[str, ...] = ()  # of the tasks that the line names
+    has_passed: bool = False  # the programs went on, or came to their end, without a failure
+
+    @property
+    def length_s(self) -> float:
+        return self.span.end - self.span.begin
 
 
 class TaskFacts:
@@ -168,8 +180,8 @@ class Facts:
         self.job = record.job
         self.line = timeline(record)
         self.story: Tuple[Line, ...] = tuple(lines_of(record))
-        self.stalls_seen = _stalls(self.story, self.line.end)
-        self.stalls: Tuple[Span, ...] = tuple(stall.span for stall in self.stalls_seen)
+        self.stalls_seen = _stalls(self.story, self.line.end, not self.is_gang)
+        self.stalls: Tuple[Span, ...] = _one_after_the_other(self.stalls_seen)
         self.figures: Mapping[str, float] = job_figures(record, self.line)
         self.config = _read_config(config)
         self.sums = self.line.sums()
@@ -261,21 +273,51 @@ def overlap_s(spans: Iterable[Span], others: Sequence[Span]) -> float:
     )
 
 
-def _stalls(story: Sequence[Line], end: float) -> Tuple[Stall, ...]:
-    """When programs of the job stood still, by its story; one after the other."""
+def _stalls(story: Sequence[Line], end: float, is_each_alone: bool) -> Tuple[Stall, ...]:
+    """When programs of the job stood still, by its story; of the job, or of each task alone."""
     found: List[Stall] = []
-    begin: Optional[float] = None
-    seen_at = 0.0
+    unfinished: Dict[str, Stall] = {}
+    over_at: Dict[str, float] = {}
+    failed_at = [line.at for line in story if _is_failure(line)]
     for line in story:
-        if line.kind == StoryKind.STALLED.value and begin is None:
+        whose = line.task if is_each_alone else ""
+        if line.kind == StoryKind.STALLED.value and whose not in unfinished:
             stood = number(line.fields.get("still_s")) or 0.0
-            begin = max(line.at - stood, found[-1].span.end if found else 0.0)
+            begin = max(line.at - stood, over_at.get(whose, 0.0))
             seen_at = max(begin, line.at)
-        elif line.kind in _END_STALLS and begin is not None:
-            found.append(Stall(Span(STALLED, begin, max(seen_at, line.at), line.session), seen_at))
-            begin = None
-    if begin is not None:
-        found.append(Stall(Span(STALLED, begin, max(seen_at, end)), seen_at))
+            span = Span(STALLED, begin, max(seen_at, end))
+            unfinished[whose] = Stall(span, seen_at, _roles_in(line))
+        elif line.kind in _END_STALLS:
+            is_over = line.kind == StoryKind.STALL_OVER.value
+            for name in [whose] if is_over else list(unfinished):
+                stall = unfinished.pop(name, None)
+                if stall is not None:
+                    over_at[name] = ended = max(stall.seen_at, line.at)
+                    until = bisect_right(failed_at, ended + _AT_ITS_END_S)
+                    is_failed = bisect_left(failed_at, stall.seen_at) < until
+                    span = stall.span._replace(end=ended, session=line.session)
+                    found.append(stall._replace(span=span, has_passed=is_over and not is_failed))
+    return tuple(sorted((*found, *unfinished.values()), key=lambda stall: stall.span.begin))
+
+
+def _is_failure(line: Line) -> bool:
+    return line.kind == StoryKind.ROOT_CAUSE.value or (
+        line.kind == StoryKind.TASK_STATE.value and _text(line.fields.get("state")) in _ENDED_BADLY
+    )
+
+
+def _roles_in(line: Line) -> Tuple[str, ...]:
+    tasks = [task for task in (line.task, *_items(line.fields.get("tasks"))) if task]
+    return tuple(dict.fromkeys(str(task).rpartition(":")[0] for task in tasks))
+
+
+def _one_after_the_other(stalls: Sequence[Stall]) -> Tuple[Span, ...]:
+    """Their times, without what lies in an earlier one."""
+    found: List[Span] = []
+    for stall in stalls:
+        begin = max(stall.span.begin, found[-1].end if found else 0.0)
+        if begin < stall.span.end or not found:
+            found.append(stall.span._replace(begin=begin))
     return tuple(found)
 
 

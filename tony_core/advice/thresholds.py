@@ -100,6 +100,9 @@ SLOWER = 0.5
 WAITING: Grades = (0.2, 0.4, 0.6, 0.8)  # of the job's time
 STAGING: Grades = (0.1, 0.25, 0.5, 0.75)
 STALLED: Grades = (0.05, 0.15, 0.3, 0.5)  # of the job's time: all of it is waste
+#: A longer pause that passes is hardly a step, an evaluation or a checkpoint: no allowance for it.
+LONGEST_PAUSE_S = 7200.0
+PAUSE_ROOM = 1.5  # of the longest pause that passed: the next one may be longer
 LOST: Grades = (0.1, 0.2, 0.35, 0.5)  # of the time that programs ran
 UNSAVED: Grades = (1.0, 4.0, 12.0, 24.0)  # of LeastEvidence.unsaved_s: hours, as it is
 RETRIED: Grades = (0.0, 0.25, 0.5, 0.75)  # of the job's time
