@@ -11,6 +11,7 @@ from contextlib import suppress
 from math import floor
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from tony_core.advice.coverage import Coverage, points_within
 from tony_core.advice.thresholds import LEAST_EVIDENCE, LeastEvidence
 from tony_core.history.configuration import parse_config
 from tony_core.history.figures import job_figures
@@ -56,16 +57,17 @@ class TaskFacts:
     """One task, with what was measured while its program ran."""
 
     def __init__(
-        self, record: JobHistory, bar: Bar, entry: Mapping[str, Any], stalls: Sequence[Span]
+        self, record: JobHistory, bar: Bar, entry: Mapping[str, Any], stalls: Coverage
     ) -> None:
         self._record = record
         self._stalls = stalls
         self._points: Dict[str, Points] = {}
+        self._times: Dict[str, Sequence[float]] = {}
         self._values: Dict[str, Tuple[float, ...]] = {}
         self.name, self.bar, self.entry = bar.task, bar, entry
         self.spans = tuple(span for span in bar.spans if span.kind == RUNNING)
         self.held_s = bar.held_s
-        self.running_s = max(0.0, bar.running_s - overlap_s(self.spans, stalls))
+        self.running_s = max(0.0, bar.running_s - stalls.overlap_s(self.spans))
 
     @property
     def cause(self) -> str:
@@ -91,18 +93,13 @@ class TaskFacts:
         if known is None:
             known = points_of(self._record, self.name, metric)
             if self.spans:
-                known = tuple(
-                    point
-                    for span in self.spans
-                    for point in known
-                    if span.begin <= point[0] <= span.end
-                )
+                known = points_within(known, [at for at, _ in known], self.spans)
             self._points[metric] = known = tuple(
                 (at, value)
                 for at, value in known
-                if abs(value) <= _MOST
-                and not any(stall.begin <= at <= stall.end for stall in self._stalls)
+                if abs(value) <= _MOST and not self._stalls.has(at)
             )
+            self._times[metric] = [at for at, _ in known]
         return known
 
     def values(self, metric: str) -> Tuple[float, ...]:
@@ -120,7 +117,8 @@ class TaskFacts:
 
     def within(self, metric: str, span: Span) -> Points:
         """A metric in one of its runs."""
-        return tuple(p for p in self.points(metric) if span.begin <= p[0] <= span.end)
+        points = self.points(metric)
+        return points_within(points, self._times[metric], [span])
 
     def steps_per_s(self, span: Span, least: LeastEvidence) -> Optional[float]:
         """How fast it was in one of its runs; None where there is too little to know it."""
@@ -234,10 +232,11 @@ class Facts:
     def _roles(self) -> Tuple[RoleFacts, ...]:
         entries = {str(task.get("task")): task for task in self.record.tasks}
         tasks: Dict[str, List[TaskFacts]] = {}
+        stalls = Coverage(self.stalls)
         for bar in self.line.bars:
             role, _, index = bar.task.rpartition(":")
             if role == bar.role and index.isdecimal() and len(index) < 10:
-                one = TaskFacts(self.record, bar, entries.get(bar.task, {}), self.stalls)
+                one = TaskFacts(self.record, bar, entries.get(bar.task, {}), stalls)
                 tasks.setdefault(role, []).append(one)
         found = []
         elastic = mapping(self.job.get("elastic"))
@@ -264,23 +263,14 @@ class Facts:
 # ------------------------------------------------------------------ times
 
 
-def overlap_s(spans: Iterable[Span], others: Sequence[Span]) -> float:
-    """For how long any of the spans was while one of the others was; each apart from its like."""
-    return sum(
-        max(0.0, min(span.end, other.end) - max(span.begin, other.begin))
-        for span in spans
-        for other in others
-    )
-
-
-def _stalls(story: Sequence[Line], end: float, is_each_alone: bool) -> Tuple[Stall, ...]:
-    """When programs of the job stood still, by its story; of the job, or of each task alone."""
+def _stalls(story: Sequence[Line], end: float, by_task: bool) -> Tuple[Stall, ...]:
+    """When programs of the job stood still, by its story; of the job, or of each task."""
     found: List[Stall] = []
     unfinished: Dict[str, Stall] = {}
     over_at: Dict[str, float] = {}
     failed_at = [line.at for line in story if _is_failure(line)]
     for line in story:
-        whose = line.task if is_each_alone else ""
+        whose = line.task if by_task else ""
         if line.kind == StoryKind.STALLED.value and whose not in unfinished:
             stood = number(line.fields.get("still_s")) or 0.0
             begin = max(line.at - stood, over_at.get(whose, 0.0))

@@ -24,10 +24,18 @@ def test_a_busy_gpu_is_right() -> None:
 
 
 def test_no_task_uses_its_gpus() -> None:
-    record = using(0.0)
+    record = using(0.0, metrics={"gpu_memory_mb": 1000.0})
     (advice,) = found(record)
     assert (advice.rule, advice.severity, advice.about) == ("gpu-idle", "critical", "worker")
     assert values(advice) == {"tony.worker.gpus": "0"}
+    assert advice.saving["gpu_hours"] == pytest.approx(job_figures(record)["gpu_hours"])
+
+
+def test_a_program_that_holds_memory_of_its_gpu_is_not_left_without() -> None:
+    record = using(0.0)
+    (advice,) = found(record)
+    assert (advice.rule, advice.severity, advice.about) == ("gpu-idle", "critical", "worker")
+    assert not advice.changes and "may fail without a GPU" in advice.todo
     assert advice.saving["gpu_hours"] == pytest.approx(job_figures(record)["gpu_hours"])
 
 

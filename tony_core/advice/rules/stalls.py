@@ -7,9 +7,10 @@ where any passed, a longer allowance is advised, and a restart only where none d
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from contextlib import suppress
 from math import ceil
-from typing import List, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from tony_core.advice.advice import MODERATE, SEVERITIES, Advice, Change
 from tony_core.advice.facts import Facts, Stall
@@ -119,17 +120,23 @@ def _spared_by_restarts(facts: Facts) -> List[Span]:
     start = (facts.sums.get(STAGING, 0.0) + facts.sums.get(STARTING, 0.0)) / sessions
     saved, steps = saved_at(facts), first_steps(facts)
     running = [span for span in facts.line.phases if span.kind in (RUNNING, LOST)]
+    begins = [span.begin for span in running]
+    began_at: Dict[int, float] = {}
+    for span in running:
+        began_at.setdefault(span.session, span.begin)
+    last_session = facts.line.sessions[-1].begin if facts.line.sessions else 0.0
     found = []
     for stall in facts.stalls_seen:
         begin = stall.span.begin
-        before = [span for span in running if span.begin <= begin]
-        session = before[-1].session if before else -1
-        began = min((span.begin for span in before if span.session == session), default=begin)
+        before = bisect_right(begins, begin)
+        session = running[before - 1].session if before else -1
+        began = began_at[session] if before else begin
         stepped = max(began, steps.get(session, began))
         # A checkpoint is a move: one that came until it was seen is from before the stall.
-        kept_at = max([stepped, *(at for at in saved if at <= stall.seen_at)])
+        kept = bisect_right(saved, stall.seen_at)
+        kept_at = max(stepped, saved[kept - 1] if kept else 0.0)
         again = start + stepped - began + max(0.0, begin - kept_at)
-        if any(each.begin >= stall.span.end for each in facts.line.sessions):
+        if last_session >= stall.span.end:
             again = 0.0
         left = stall.span._replace(begin=stall.seen_at + again)
         if left.begin < left.end:
