@@ -185,9 +185,12 @@ def _show_applied(done: AdvisedFile, diff: str = "", to_stdout: bool = False) ->
     elif to_stdout:
         for change in done.applied.changes:
             note(safe(describe_change(change)))
-        sys.stdout.flush()
-        sys.stdout.buffer.write(done.applied.data)
-        sys.stdout.buffer.flush()
+        if sys.stdout.isatty():
+            line(done.applied.data.decode("utf-8", "backslashreplace").rstrip("\n"))
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(done.applied.data)
+            sys.stdout.buffer.flush()
     elif not diff:
         for change in done.applied.changes:
             line(safe(describe_change(change)))
