@@ -192,14 +192,21 @@ class Facts:
         return self.job.get("state") == "FAILED"
 
     @property
+    def has_succeeded(self) -> bool:
+        return self.line.is_over and self.job.get("state") == "SUCCEEDED"
+
+    @property
     def is_gang(self) -> bool:
         """Whether its tasks wait for each other."""
         return self.job.get("mode") != "FCFS"
 
     def has_seen_all(self, role: RoleFacts) -> bool:
         """Whether what a role used at most is known: more may follow in a job that goes on."""
-        is_whole = self.line.is_over and self.job.get("state") == "SUCCEEDED"
-        least = self.least.run_s if is_whole else max(self.least.run_s, self.least.unfinished_s)
+        least = (
+            self.least.run_s
+            if self.has_succeeded
+            else max(self.least.run_s, self.least.unfinished_s)
+        )
         return role.longest_s >= least
 
     def key_of(self, role: RoleFacts, name: str) -> str:

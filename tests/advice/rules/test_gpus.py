@@ -39,6 +39,15 @@ def test_a_program_that_holds_memory_of_its_gpu_is_not_left_without() -> None:
     assert advice.saving["gpu_hours"] == pytest.approx(job_figures(record)["gpu_hours"])
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "FAILED"])
+def test_a_job_that_may_still_have_come_to_its_gpus_keeps_them(state: str) -> None:
+    """It prepares its data, say, and trains afterwards."""
+    (advice,) = found(using(0.0, metrics={"gpu_memory_mb": 4.0}, seconds=4000.0, state=state),
+                      rule="gpu-idle")  # fmt: skip
+    assert advice.severity == "critical" and not advice.changes
+    assert "if it never does, set tony.worker.gpus to 0" in advice.todo
+
+
 def test_one_task_leaves_its_gpus_idle() -> None:
     record = using(92.0, tasks={"worker:1": {"gpu_percent": 0.0}})
     (advice,) = found(record)

@@ -47,6 +47,12 @@ def _idle(facts: Facts, role: RoleFacts) -> Optional[Advice]:
             f" program put something there, it may fail without a GPU; else set"
             f" {facts.key_of(role, 'gpus')} to 0."
         )
+    elif is_all and not facts.has_succeeded:
+        problem = f"No task of {role.name} has used its GPUs ({role.gpus:g} for each)."
+        todo = (
+            "Look in its log why, or what it does before it uses them; if it never does, set"
+            f" {facts.key_of(role, 'gpus')} to 0."
+        )
     elif is_all:
         key = facts.key_of(role, "gpus")
         changes = (Change(key, "0", facts.was(key)),)
