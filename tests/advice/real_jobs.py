@@ -50,9 +50,11 @@ for step in range(newest[0] + 1 if newest else 0, count):
     time.sleep(max(0.0, due - time.monotonic()))
     if what == "skewed" and time.monotonic() > started + 6:
         break
-    if what == "stalls" and first and step == count // 2:
+    if what in ("stalls", "pauses") and first and step == count // 2:
         time.sleep(9)
         due += 9
+        if what == "stalls":
+            sys.exit("the collective has timed out")
     tony.report(step=step)
     if saved and step % 8 == 7:
         saved.save(step, b"weights")

@@ -102,6 +102,56 @@ def test_what_the_file_has_already_is_no_change() -> None:
     assert done.data == FILE and done.changes == ()
 
 
+def of_run(key: str, value: str, was: str) -> Advice:
+    return MEMORY._replace(changes=(Change(key, value, was),))
+
+
+@pytest.mark.parametrize(
+    ("key", "was", "advised", "has", "is_kept"),
+    [
+        ("tony.worker.memory", "8g", "2g", "1g", True),
+        ("tony.worker.memory", "8g", "2g", "3072", False),
+        ("tony.worker.memory", "8g", "2g", "16g", False),
+        ("tony.worker.memory", "2g", "4g", "8g", True),
+        ("tony.worker.memory", "2g", "4g", "1g", False),
+        ("tony.worker.memory", "", "4g", "8g", True),  # from 2g, the default
+        ("tony.worker.memory", "8g", "2g", "${x}", False),
+        ("tony.worker.vcores", "8", "2", "1", True),
+        ("tony.task.stall-timeout", "20s", "9m", "30m", True),
+        ("tony.task.stall-timeout", "20s", "9m", "off", True),
+        ("tony.task.stall-timeout", "20s", "9m", "60", False),
+        ("tony.task.stall-action", "", "restart", "fail", True),
+        ("tony.task.stall-action", "", "restart", "warn", False),
+        ("tony.task.max-missed-heartbeats", "25", "50", "100", True),
+    ],
+)
+def test_what_the_file_has_by_now_and_goes_further_stays(
+    key: str, was: str, advised: str, has: str, is_kept: bool
+) -> None:
+    data = FILE.replace(b"tony.worker.memory", key.encode()).replace(b"8g", has.encode())
+    rows = [("tony.worker.instances", "4", "tony.xml:2")]
+    settings = read_settings(ran(*rows, *([(key, was, "tony.xml:3")] if was else [])))
+    done = apply(data, "tony.xml", [of_run(key, advised, was)], settings, {})
+    assert (done.data == data) == is_kept and done.refused == ()
+    if is_kept:
+        (note,) = done.notes
+        assert f"the file has {has} by now" in note and f"{advised} is left out" in note
+    else:
+        assert done.notes == () and done.changes == (Change(key, advised, has),)
+
+
+def test_without_what_the_run_had_no_way_is_the_other_one() -> None:
+    done = applied(of_run("tony.worker.memory", "3g", ""))
+    assert [change.value for change in done.changes] == ["3g"]
+
+
+def test_what_the_file_had_while_an_argument_counted_is_changed() -> None:
+    data = FILE.replace(b"8g", b"1g")
+    settings = read_settings(ran(("tony.worker.memory", "8g", "--conf")))
+    done = apply(data, "tony.xml", [of_run("tony.worker.memory", "2g", "8g")], settings, {})
+    assert [change.value for change in done.changes] == ["2g"] and "--conf" in done.notes[0]
+
+
 def test_what_beats_the_file_is_known_where_it_is_not_masked() -> None:
     config = ran(
         ("tony.worker.instances", "4", "--conf"),

@@ -97,6 +97,18 @@ def test_time_that_a_program_stood_still(here: Path, monkeypatch: pytest.MonkeyP
     assert less == pytest.approx(advice.saving["duration_s"], abs=ABOUT_S)
 
 
+def test_a_pause_that_is_longer_than_a_stall(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation, say: a restart in the midst of it would come again in each session."""
+    keys = {"tony_task_stall__timeout": "2s", "tony_am_retry__count": "0"}
+    first = run(here, job_file(here, "pauses", 16, **keys))
+    (advice,) = advice_on(first)
+    assert (advice.rule, advice.severity) == ("stalled", "moderate")
+    assert values(advice) == {"tony.task.stall-timeout": "1m"} and not advice.saving
+    second = run(here, apply(first[0], monkeypatch))
+    assert "stalled" not in [event["kind"] for event in second[0].events]
+    assert advice_on(second) == []
+
+
 def test_retries_that_could_not_help(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(here, job_file(here, "always fails", 12, tony_am_retry__count="2"), code=1)
     (advice,) = [each for each in advice_on(first) if each.rule != "lost-work"]

@@ -178,6 +178,75 @@ def test_advice_that_changes_no_key_writes_no_file(
     assert done.code == 0 and "no job file is written" in done.err
 
 
+@pytest.mark.parametrize(
+    "app_id", ["local_20261127052942_ab12cd", "local_2026", "application_1700000000000_0001"]
+)
+def test_an_id_in_the_place_of_the_file_is_refused(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch, app_id: str
+) -> None:
+    stand_in(monkeypatch)
+    done = tony("advise", "--apply", app_id, "--history", str(place))
+    assert done.code == 2 and f"tony advise {app_id} --apply" in done.err
+    Path(app_id).write_bytes(FILE)
+    assert tony("advise", "--apply", app_id, "--history", str(place)).code == 0
+
+
+def test_the_id_of_the_newest_job_is_printed_with_a_job_file_too(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, MEMORY)
+    done = tony("advise", "--history", str(place), "--apply", "tony.xml")
+    assert done.code == 0 and done.err.startswith("tony: app_"), done.err
+
+
+@pytest.mark.parametrize("words", [("nofile.xml",), ("src",), ("tony.xml/x",), ("x" * 300,)])
+def test_a_job_file_that_cannot_be_read_is_a_bad_command_line(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch, words: Any
+) -> None:
+    Path("src").mkdir()
+    for advice in ((), (MEMORY,)):
+        stand_in(monkeypatch, *advice)
+        done = apply(tony, place, *words)
+        assert done.code == 2 and f"{words[0]}: cannot be read" in done.err
+        done = tony("advise", "--history", str(place), "--apply", *words)
+        assert done.code == 2 and "tony advise ID --apply" in done.err
+
+
+@pytest.mark.parametrize(
+    "target", ["nodir/x.xml", "tony.xml/x", "x" * 300, "src", "hdfs://nn/x.xml"]
+)
+def test_a_copy_that_cannot_be_written_is_a_bad_command_line(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    Path("src").mkdir()
+    stand_in(monkeypatch, MEMORY)
+    done = apply(tony, place, "tony.xml", "--output", target)
+    assert done.code == 2 and target in done.err and "--output" in done.err
+    assert sorted(path.name for path in Path().iterdir() if path.suffix) == ["tony.xml"]
+
+
+def test_a_file_url_is_a_file_of_this_machine(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, MEMORY)
+    assert apply(tony, place, f"file://{Path('tony.xml').absolute()}").code == 0
+    assert Path("tony.advised.xml").exists()
+
+
+def test_the_copy_on_standard_output(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, MEMORY)
+    Path("tony.xml").write_bytes(FILE.replace(b"\n", b"\r\n"))
+    done = apply(tony, place, "tony.xml", "--output", "-")
+    assert done.code == 0 and "tony.worker.memory: 8g -> 3g" in done.err
+    assert done.out.encode() == FILE.replace(b"\n", b"\r\n").replace(b"8g", b"3g")
+    assert not Path("-").exists()
+    for option in ("--json", "--dry-run"):
+        done = apply(tony, place, "tony.xml", "--output", "-", option)
+        assert done.code == 2 and option in done.err
+
+
 @pytest.mark.parametrize("option", [("--dry-run",), ("--output", "x.xml")])
 def test_options_of_the_job_file_need_one(tony: Tony, place: Path, option: Any) -> None:
     done = tony("advise", "app_done", "--history", str(place), *option)

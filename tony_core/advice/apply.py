@@ -3,17 +3,22 @@
 The configuration in a job's history says of each value where the run had it from. A value that came
 from above the job file (``--conf``, an operator's argument) still beats the file: a note says so. A
 key that is final in the site's file cannot be changed by any job: the advice that needs it is left
-out whole, since its changes belong together.
+out whole, since its changes belong together. Of a file that was changed since the run a value that
+already goes further than the advice stays.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from math import inf
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.advice.advice import Advice, Change
-from tony_core.job.keys.table import modern_name
+from tony_core.job.keys.key import Kind
+from tony_core.job.keys.table import modern_name, table
 from tony_core.job.mask import MASK, mask_value
+from tony_core.job.units import parse_duration_s, parse_int, parse_memory_mb
 from tony_core.job.xml_edit import CannotEdit, entries_by_key, set_values
 from tony_core.job.xmlfile import Entry
 
@@ -66,17 +71,65 @@ def apply(
             )
         else:
             values.update(wanted)
-    values = {
-        key: value
-        for key, value in values.items()
-        if key not in old or old[key].text.strip() != value
-    }
+    notes: List[str] = []
+    was = {key: _had(key, advice, settings) for key in values}
+    for key, value in tuple(values.items()):
+        if key in old and old[key].text.strip() == value:
+            del values[key]
+        elif key in old and _goes_further(old[key], key, value, was[key]):
+            del values[key]
+            notes.append(
+                f"{key}: the run had {mask_value(key, was[key])}, the file has"
+                f" {mask_value(key, old[key].text.strip())} by now, so {value} is left out"
+            )
     changes = tuple(
         Change(key, value, old[key].text.strip() if key in old else "")
         for key, value in values.items()
     )
-    notes = [note for key in values for note in _notes(key, old, settings)]
+    notes += [note for key in values for note in _notes(key, old, settings)]
     return Applied(set_values(data, values, file), changes, tuple(notes), tuple(refused))
+
+
+def _had(key: str, advice: Sequence[Advice], settings: Mapping[str, Entry]) -> str:
+    """What a run had for a key of its job file; empty where that is not known."""
+    if key in settings and _is_above(settings[key].origin):
+        return ""  # what the file has did not count
+    for change in (change for each in advice for change in each.changes):
+        if modern_name(change.key) == key and change.was:
+            return change.was
+    if key in settings:
+        return settings[key].text.strip()
+    found = table().find(key)
+    return (found.key.default or "") if settings and found is not None else ""
+
+
+def _goes_further(present: Entry, key: str, value: str, was: str) -> bool:
+    """Whether a change would undo what a file has by now: it goes the other way from there."""
+    found = table().find(key)
+    if found is None or not was:
+        return False
+    if found.key.kind is Kind.CHOICE:
+        return present.text.strip().lower() not in (was.strip().lower(), value)
+    before, after, now = (
+        _number(name, text)
+        for name, text in ((key, was), (key, value), (present.key, present.text))
+    )
+    if before is None or after is None or now is None:
+        return False
+    return (after < now) if after > before else (after > now)
+
+
+def _number(key: str, text: str) -> Optional[float]:
+    """A value of a key, to compare it with others; None where it is none that can be."""
+    found = table().find(key)
+    with suppress(ValueError):
+        if found is not None and found.key.kind is Kind.MEMORY:
+            return float(parse_memory_mb(text))
+        if found is not None and found.key.kind is Kind.INT:
+            return float(parse_int(text))
+        if found is not None and found.key.kind is Kind.DURATION:
+            return parse_duration_s(text, found.key.unit) or inf
+    return None
 
 
 def read_settings(config: bytes) -> Dict[str, Entry]:

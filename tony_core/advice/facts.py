@@ -6,17 +6,19 @@ that rules can count with what they get. Roles whose names no job file could hav
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from math import floor
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from tony_core.advice.coverage import Coverage, points_within
 from tony_core.advice.thresholds import LEAST_EVIDENCE, LeastEvidence
 from tony_core.history.configuration import parse_config
 from tony_core.history.figures import job_figures
 from tony_core.history.layout import StoryKind
 from tony_core.history.metric_points import Points, points_of
 from tony_core.history.reader import JobHistory
-from tony_core.history.story_lines import RUNNING, Bar, Line, Span, lines_of
+from tony_core.history.story_lines import FAILURES, RUNNING, Bar, Line, Span, lines_of
 from tony_core.history.timeline import timeline
 from tony_core.job.keys.table import ROLE_NAME, modern_name, table
 from tony_core.job.spec import WAITING_ROLES
@@ -33,27 +35,39 @@ _MOST = 1e12
 _LONGEST_NAME = 64
 
 
+#: How long before or after the end of a stall a failure may come that was its end.
+_AT_ITS_END_S = 1.0
+_ENDED_BADLY = frozenset((*FAILURES, "killed"))
+
+
 class Stall(NamedTuple):
     """When programs of the job stood still, and when that was seen: its line in the story."""
 
     span: Span
     seen_at: float
+    roles: Tuple[str, ...] = ()  # of the tasks that the line names
+    has_passed: bool = False  # the programs went on, or came to their end, without a failure
+
+    @property
+    def length_s(self) -> float:
+        return self.span.end - self.span.begin
 
 
 class TaskFacts:
     """One task, with what was measured while its program ran."""
 
     def __init__(
-        self, record: JobHistory, bar: Bar, entry: Mapping[str, Any], stalls: Sequence[Span]
+        self, record: JobHistory, bar: Bar, entry: Mapping[str, Any], stalls: Coverage
     ) -> None:
         self._record = record
         self._stalls = stalls
         self._points: Dict[str, Points] = {}
+        self._times: Dict[str, Sequence[float]] = {}
         self._values: Dict[str, Tuple[float, ...]] = {}
         self.name, self.bar, self.entry = bar.task, bar, entry
         self.spans = tuple(span for span in bar.spans if span.kind == RUNNING)
         self.held_s = bar.held_s
-        self.running_s = max(0.0, bar.running_s - overlap_s(self.spans, stalls))
+        self.running_s = max(0.0, bar.running_s - stalls.overlap_s(self.spans))
 
     @property
     def cause(self) -> str:
@@ -79,18 +93,13 @@ class TaskFacts:
         if known is None:
             known = points_of(self._record, self.name, metric)
             if self.spans:
-                known = tuple(
-                    point
-                    for span in self.spans
-                    for point in known
-                    if span.begin <= point[0] <= span.end
-                )
+                known = points_within(known, [at for at, _ in known], self.spans)
             self._points[metric] = known = tuple(
                 (at, value)
                 for at, value in known
-                if abs(value) <= _MOST
-                and not any(stall.begin <= at <= stall.end for stall in self._stalls)
+                if abs(value) <= _MOST and not self._stalls.has(at)
             )
+            self._times[metric] = [at for at, _ in known]
         return known
 
     def values(self, metric: str) -> Tuple[float, ...]:
@@ -108,7 +117,8 @@ class TaskFacts:
 
     def within(self, metric: str, span: Span) -> Points:
         """A metric in one of its runs."""
-        return tuple(p for p in self.points(metric) if span.begin <= p[0] <= span.end)
+        points = self.points(metric)
+        return points_within(points, self._times[metric], [span])
 
     def steps_per_s(self, span: Span, least: LeastEvidence) -> Optional[float]:
         """How fast it was in one of its runs; None where there is too little to know it."""
@@ -168,8 +178,8 @@ class Facts:
         self.job = record.job
         self.line = timeline(record)
         self.story: Tuple[Line, ...] = tuple(lines_of(record))
-        self.stalls_seen = _stalls(self.story, self.line.end)
-        self.stalls: Tuple[Span, ...] = tuple(stall.span for stall in self.stalls_seen)
+        self.stalls_seen = _stalls(self.story, self.line.end, not self.is_gang)
+        self.stalls: Tuple[Span, ...] = _one_after_the_other(self.stalls_seen)
         self.figures: Mapping[str, float] = job_figures(record, self.line)
         self.config = _read_config(config)
         self.sums = self.line.sums()
@@ -182,14 +192,21 @@ class Facts:
         return self.job.get("state") == "FAILED"
 
     @property
+    def has_succeeded(self) -> bool:
+        return self.line.is_over and self.job.get("state") == "SUCCEEDED"
+
+    @property
     def is_gang(self) -> bool:
         """Whether its tasks wait for each other."""
         return self.job.get("mode") != "FCFS"
 
     def has_seen_all(self, role: RoleFacts) -> bool:
         """Whether what a role used at most is known: more may follow in a job that goes on."""
-        is_whole = self.line.is_over and self.job.get("state") == "SUCCEEDED"
-        least = self.least.run_s if is_whole else max(self.least.run_s, self.least.unfinished_s)
+        least = (
+            self.least.run_s
+            if self.has_succeeded
+            else max(self.least.run_s, self.least.unfinished_s)
+        )
         return role.longest_s >= least
 
     def key_of(self, role: RoleFacts, name: str) -> str:
@@ -222,10 +239,11 @@ class Facts:
     def _roles(self) -> Tuple[RoleFacts, ...]:
         entries = {str(task.get("task")): task for task in self.record.tasks}
         tasks: Dict[str, List[TaskFacts]] = {}
+        stalls = Coverage(self.stalls)
         for bar in self.line.bars:
             role, _, index = bar.task.rpartition(":")
             if role == bar.role and index.isdecimal() and len(index) < 10:
-                one = TaskFacts(self.record, bar, entries.get(bar.task, {}), self.stalls)
+                one = TaskFacts(self.record, bar, entries.get(bar.task, {}), stalls)
                 tasks.setdefault(role, []).append(one)
         found = []
         elastic = mapping(self.job.get("elastic"))
@@ -252,30 +270,51 @@ class Facts:
 # ------------------------------------------------------------------ times
 
 
-def overlap_s(spans: Iterable[Span], others: Sequence[Span]) -> float:
-    """For how long any of the spans was while one of the others was; each apart from its like."""
-    return sum(
-        max(0.0, min(span.end, other.end) - max(span.begin, other.begin))
-        for span in spans
-        for other in others
+def _stalls(story: Sequence[Line], end: float, by_task: bool) -> Tuple[Stall, ...]:
+    """When programs of the job stood still, by its story; of the job, or of each task."""
+    found: List[Stall] = []
+    unfinished: Dict[str, Stall] = {}
+    over_at: Dict[str, float] = {}
+    failed_at = [line.at for line in story if _is_failure(line)]
+    for line in story:
+        whose = line.task if by_task else ""
+        if line.kind == StoryKind.STALLED.value and whose not in unfinished:
+            stood = number(line.fields.get("still_s")) or 0.0
+            begin = max(line.at - stood, over_at.get(whose, 0.0))
+            seen_at = max(begin, line.at)
+            span = Span(STALLED, begin, max(seen_at, end))
+            unfinished[whose] = Stall(span, seen_at, _roles_in(line))
+        elif line.kind in _END_STALLS:
+            is_over = line.kind == StoryKind.STALL_OVER.value
+            for name in [whose] if is_over else list(unfinished):
+                stall = unfinished.pop(name, None)
+                if stall is not None:
+                    over_at[name] = ended = max(stall.seen_at, line.at)
+                    until = bisect_right(failed_at, ended + _AT_ITS_END_S)
+                    is_failed = bisect_left(failed_at, stall.seen_at) < until
+                    span = stall.span._replace(end=ended, session=line.session)
+                    found.append(stall._replace(span=span, has_passed=is_over and not is_failed))
+    return tuple(sorted((*found, *unfinished.values()), key=lambda stall: stall.span.begin))
+
+
+def _is_failure(line: Line) -> bool:
+    return line.kind == StoryKind.ROOT_CAUSE.value or (
+        line.kind == StoryKind.TASK_STATE.value and _text(line.fields.get("state")) in _ENDED_BADLY
     )
 
 
-def _stalls(story: Sequence[Line], end: float) -> Tuple[Stall, ...]:
-    """When programs of the job stood still, by its story; one after the other."""
-    found: List[Stall] = []
-    begin: Optional[float] = None
-    seen_at = 0.0
-    for line in story:
-        if line.kind == StoryKind.STALLED.value and begin is None:
-            stood = number(line.fields.get("still_s")) or 0.0
-            begin = max(line.at - stood, found[-1].span.end if found else 0.0)
-            seen_at = max(begin, line.at)
-        elif line.kind in _END_STALLS and begin is not None:
-            found.append(Stall(Span(STALLED, begin, max(seen_at, line.at), line.session), seen_at))
-            begin = None
-    if begin is not None:
-        found.append(Stall(Span(STALLED, begin, max(seen_at, end)), seen_at))
+def _roles_in(line: Line) -> Tuple[str, ...]:
+    tasks = [task for task in (line.task, *_items(line.fields.get("tasks"))) if task]
+    return tuple(dict.fromkeys(str(task).rpartition(":")[0] for task in tasks))
+
+
+def _one_after_the_other(stalls: Sequence[Stall]) -> Tuple[Span, ...]:
+    """Their times, without what lies in an earlier one."""
+    found: List[Span] = []
+    for stall in stalls:
+        begin = max(stall.span.begin, found[-1].end if found else 0.0)
+        if begin < stall.span.end or not found:
+            found.append(stall.span._replace(begin=begin))
     return tuple(found)
 
 

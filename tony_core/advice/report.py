@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 from tony_core.advice.advice import SEVERITIES, Advice
 from tony_core.advice.advise import advise
 from tony_core.advice.thresholds import LEAST_EVIDENCE
 from tony_core.durations import describe_duration
 from tony_core.history.folder import read_time
+from tony_core.history.last_seen import last_seen
 from tony_core.history.reader import JobHistory
+from tony_core.history.story_lines import LOST, RUNNING
+from tony_core.history.timeline import timeline
 
 
 class Report(NamedTuple):
@@ -46,6 +49,12 @@ def _notes(record: JobHistory, config: bytes) -> Tuple[str, ...]:
     begin, end = read_time(record.job.get("started")), read_time(record.job.get("finished"))
     if not _has_ended(record):
         notes.append("the job is still running: this is the advice so far")
+        ran = _ran_so_far_s(record)
+        if ran is not None and ran < LEAST_EVIDENCE.run_s:
+            notes.append(
+                f"its programs have run for {describe_duration(ran)} only, which shows little of"
+                " what it needs"
+            )
     elif 0 < begin < end < begin + LEAST_EVIDENCE.run_s:
         took = describe_duration(end - begin)
         notes.append(f"the job ran for {took} only, which shows little of what it needs")
@@ -56,3 +65,15 @@ def _notes(record: JobHistory, config: bytes) -> Tuple[str, ...]:
     if not config:
         notes.append("its configuration was not kept, so what it asked for is not known")
     return tuple(notes)
+
+
+def _ran_so_far_s(record: JobHistory) -> Optional[float]:
+    """For how long programs of a job have run, or its master where no story says that.
+
+    None: neither is known.
+    """
+    sums = timeline(record).sums()
+    if record.events:
+        return sums.get(RUNNING, 0.0) + sums.get(LOST, 0.0)
+    begin = read_time(record.job.get("started"))
+    return max(0.0, last_seen(record) - begin) if begin > 0 else None

@@ -71,6 +71,9 @@ OVER_CORES: Grades = (1.2, 1.5, 2.0, 4.0)
 
 IDLE_GPU = 5.0  # percent, on average ...
 IDLE_GPU_HIGH = 10.0  # ... and nearly always: one that looks at a GPU makes it this busy
+#: More than drivers and a card's own needs take: a program has put something there, and may end
+#: where it finds no GPU.
+IDLE_GPU_MEMORY_MB = 1024.0
 #: The mean in percent: what waits for its input, or launches kernels that are too small.
 USED_GPU: Grades = (50.0, 35.0, 20.0, 10.0)
 PULSING_GPU = 70.0  # the mean up to which pulses count
@@ -100,10 +103,15 @@ SLOWER = 0.5
 WAITING: Grades = (0.2, 0.4, 0.6, 0.8)  # of the job's time
 STAGING: Grades = (0.1, 0.25, 0.5, 0.75)
 STALLED: Grades = (0.05, 0.15, 0.3, 0.5)  # of the job's time: all of it is waste
+#: A longer pause that passes is hardly a step, an evaluation or a checkpoint: no allowance for it.
+LONGEST_PAUSE_S = 7200.0
+PAUSE_ROOM = 1.5  # of the longest pause that passed: the next one may be longer
 LOST: Grades = (0.1, 0.2, 0.35, 0.5)  # of the time that programs ran
 UNSAVED: Grades = (1.0, 4.0, 12.0, 24.0)  # of LeastEvidence.unsaved_s: hours, as it is
 RETRIED: Grades = (0.0, 0.25, 0.5, 0.75)  # of the job's time
 HEARTBEAT_GAP: Grades = (0.5, 0.7, 0.85, 1.0)  # of the allowance
+#: With a longer allowance a task that is lost would hold up the others for too long.
+LONGEST_ALLOWANCE_S = 600.0
 
 
 def grade_below(value: float, grades: Grades) -> Optional[str]:

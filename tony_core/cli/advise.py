@@ -8,6 +8,8 @@ tony.advised.xml, in which every other byte is as it was. docs/advice.md has mor
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from tony_core.client.advice import Advised
     from tony_core.client.advised_file import AdvisedFile
 
+STDOUT = "-"
+_JOB_ID = re.compile(r"(?:local|application)_[0-9]+(?:_[0-9A-Za-z]*)?")
 COLOURS = {"critical": "red", "severe": "red", "moderate": "yellow", "low": "cyan"}
 
 
@@ -45,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         metavar="FILE",
-        help="the copy's name; without: tony.advised.xml beside tony.xml. No file is overwritten",
+        help="the copy's name, - for standard output; without: tony.advised.xml beside tony.xml. No"
+        " file is overwritten",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="with --apply: print the changes as a diff, no more"
@@ -57,16 +62,17 @@ def run(args: argparse.Namespace) -> int:
     if args.apply is None and (args.output or args.dry_run):
         option = "--output" if args.output else "--dry-run"
         raise UsageError(f"{option} needs --apply: it is about the job file that is written")
+    job_file = _read_named(args)
     from tony_core.client.advice import advise_on
     from tony_core.client.finalize import finalize_and_read
 
     with open_history(args, args.app) as (root, scheduler):
         record, _ = finalize_and_read(root, args.app, scheduler)
         found = advise_on(root, record)
-    if args.apply is not None:
-        return _apply(args, record.app_id, found)
     if record.app_id != args.app:
         note(record.app_id)
+    if args.apply is not None:
+        return _apply(args, record.app_id, found, job_file)
     if args.json:
         data = {"app_id": record.app_id, **found.report.to_json()}
         print_json({**data, "problems": list(record.problems)})
@@ -75,6 +81,35 @@ def run(args: argparse.Namespace) -> int:
     for problem in record.problems:
         note(problem)
     return 0
+
+
+def _read_named(args: argparse.Namespace) -> Optional[bytes]:
+    """The job file that ``--apply`` names, read before any job is looked up; None: none is named.
+
+    What cannot be meant is refused.
+    """
+    if args.output == STDOUT and (args.json or args.dry_run):
+        option = "--json" if args.json else "--dry-run"
+        raise UsageError(
+            f"--output - and {option} both print on standard output; leave one of them out"
+        )
+    if not args.apply:
+        return None
+    if _JOB_ID.fullmatch(args.apply) and not os.path.exists(args.apply):
+        raise UsageError(
+            f"--apply takes the job file, and {args.apply} is the id of a job, which comes first:"
+            f" tony advise {args.apply} --apply [FILE]"
+        )
+    from tony_core.client.advised_file import read_job_file
+
+    try:
+        return read_job_file(args.apply)
+    except UsageError as error:
+        if args.app is not None:
+            raise
+        raise UsageError(
+            f"{error}; a job's id comes first: tony advise ID --apply [FILE]"
+        ) from None
 
 
 def show(report: Report) -> None:
@@ -105,7 +140,7 @@ def _show_one(advice: Advice) -> None:
 # ------------------------------------------------------------------ the job file
 
 
-def _apply(args: argparse.Namespace, app_id: str, found: Advised) -> int:
+def _apply(args: argparse.Namespace, app_id: str, found: Advised, data: Optional[bytes]) -> int:
     from tony_core.client.advised_file import advised_name, apply_to_file, write_new
 
     advice = found.report.advice
@@ -117,8 +152,11 @@ def _apply(args: argparse.Namespace, app_id: str, found: Advised) -> int:
         else:
             note(why)
         return 0
-    done = apply_to_file(args.apply, advice, found.config)
+    done = apply_to_file(args.apply, advice, found.config, data)
     target = args.output or advised_name(done.path)
+    if target == STDOUT:
+        _show_applied(done, to_stdout=True)
+        return _exit_code(done)
     diff = _diff(done.old, done.applied.data, done.path, target)
     writes = done.is_changed and not args.dry_run
     if writes:
@@ -126,20 +164,34 @@ def _apply(args: argparse.Namespace, app_id: str, found: Advised) -> int:
     if args.json:
         print_json(_applied_json(app_id, found.report, done, target if writes else "", diff))
     else:
-        _show_applied(done, diff, args.dry_run)
+        _show_applied(done, diff if args.dry_run else "")
         if writes:
             note(f"written: {safe(target)}")
+    return _exit_code(done)
+
+
+def _exit_code(done: AdvisedFile) -> int:
     return int(ExitCode.BAD_JOB) if done.applied.refused and not done.is_changed else 0
 
 
-def _show_applied(done: AdvisedFile, diff: str, is_dry_run: bool) -> None:
+def _show_applied(done: AdvisedFile, diff: str = "", to_stdout: bool = False) -> None:
+    """Print what was changed, or the difference, or the whole file."""
     for text in (*done.applied.refused, *map(str, done.warnings)):
         warn(safe(text))
     for text in done.applied.notes:
         note(safe(text))
     if not done.is_changed:
         note(f"{safe(done.path)} is not changed")
-    elif not is_dry_run:
+    elif to_stdout:
+        for change in done.applied.changes:
+            note(safe(describe_change(change)))
+        if sys.stdout.isatty():
+            line(done.applied.data.decode("utf-8", "backslashreplace").rstrip("\n"))
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(done.applied.data)
+            sys.stdout.buffer.flush()
+    elif not diff:
         for change in done.applied.changes:
             line(safe(describe_change(change)))
     elif sys.stdout.isatty():

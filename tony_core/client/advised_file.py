@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.advice.advice import Advice
 from tony_core.advice.apply import (
@@ -39,14 +39,17 @@ class AdvisedFile(NamedTuple):
         return self.applied.data != self.old
 
 
-def apply_to_file(path: str, advice: Sequence[Advice], config: bytes) -> AdvisedFile:
+def apply_to_file(
+    path: str, advice: Sequence[Advice], config: bytes, data: Optional[bytes] = None
+) -> AdvisedFile:
     """Apply advice to a job file and check the result as a submit does; nothing is written.
 
-    ``path`` empty: the file that ``config``, the run's configuration, names.
+    ``path`` empty: the file that ``config``, the run's configuration, names. ``data`` is what the
+    file holds, where it was read already.
     """
     settings = read_settings(config)
     path = path or find_job_file(settings)
-    old = _read(path)
+    old = read_job_file(path) if data is None else data
     try:
         applied = apply(old, path, advice, settings, _final_keys())
     except CannotEdit as error:
@@ -67,13 +70,13 @@ def find_job_file(settings: Mapping[str, Entry]) -> str:
     (path,) = found
     if is_remote(path):
         raise UsageError(f"the job file was {path}: copy it to this machine, then --apply FILE")
-    if not os.path.isfile(path):
+    if not os.path.isfile(_plain(path)):
         raise UsageError(
             f"the job file was {path}, which is not on this machine, or not in this folder; name"
             " it: --apply FILE"
         )
     try:
-        key = find_difference(_read(path), path, settings)
+        key = find_difference(read_job_file(path), path, settings)
     except CannotEdit as error:
         raise UsageError(str(error)) from None
     if key:
@@ -86,19 +89,25 @@ def find_job_file(settings: Mapping[str, Entry]) -> str:
 
 def advised_name(path: str) -> str:
     """``tony.advised.xml`` for ``tony.xml``."""
-    root, extension = os.path.splitext(path)
+    root, extension = os.path.splitext(_plain(path))
     return f"{root}.advised{extension}"
 
 
 def write_new(target: str, data: bytes, like: str) -> None:
     """Write a file that does not exist yet, with the permissions of ``like``."""
-    mode = stat.S_IMODE(os.stat(like).st_mode) & 0o777
+    if is_remote(target):
+        raise UsageError(f"{target} is not on this machine: name a file here by --output")
     try:
+        mode = stat.S_IMODE(os.stat(_plain(like)).st_mode) & 0o777
         handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     except FileExistsError:
         raise UsageError(
             f"{target} exists already and is not overwritten; remove it, or name another file by"
             " --output"
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"{target} cannot be written: {error.strerror}; name another file by --output"
         ) from None
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -108,11 +117,20 @@ def write_new(target: str, data: bytes, like: str) -> None:
         raise
 
 
-def _read(path: str) -> bytes:
+def read_job_file(path: str) -> bytes:
+    """The bytes of a job file of this machine; UsageError where there is none."""
     if is_remote(path):
         raise UsageError(f"{path} is not on this machine: copy it here, then --apply FILE")
-    with open(path.removeprefix("file://"), "rb") as file:
-        return file.read(MOST_BYTES + 1)
+    try:
+        with open(_plain(path), "rb") as file:
+            return file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path}: cannot be read: {reason}") from None
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("file://")
 
 
 def _final_keys() -> Dict[str, str]:

@@ -113,6 +113,8 @@ def test_speed_up(sizes: Dict[int, float], severity: Optional[str]) -> None:
             assert not each.changes and "more than 8" in each.todo
         else:
             assert values(each) == {"tony.worker.instances": "2"}
+            slower = f"takes {sizes[8] / sizes[2]:.1f} times as long"
+            assert (slower in each.todo) == (sizes[8] > sizes[2]), "the price of it is named"
             assert 0 < each.saving["gpu_hours"] < 8 * 900 / 3600
 
 

@@ -24,11 +24,28 @@ def test_a_busy_gpu_is_right() -> None:
 
 
 def test_no_task_uses_its_gpus() -> None:
-    record = using(0.0)
+    record = using(0.0, metrics={"gpu_memory_mb": 1000.0})
     (advice,) = found(record)
     assert (advice.rule, advice.severity, advice.about) == ("gpu-idle", "critical", "worker")
     assert values(advice) == {"tony.worker.gpus": "0"}
     assert advice.saving["gpu_hours"] == pytest.approx(job_figures(record)["gpu_hours"])
+
+
+def test_a_program_that_holds_memory_of_its_gpu_is_not_left_without() -> None:
+    record = using(0.0)
+    (advice,) = found(record)
+    assert (advice.rule, advice.severity, advice.about) == ("gpu-idle", "critical", "worker")
+    assert not advice.changes and "may fail without a GPU" in advice.todo
+    assert advice.saving["gpu_hours"] == pytest.approx(job_figures(record)["gpu_hours"])
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "FAILED"])
+def test_a_job_that_may_still_have_come_to_its_gpus_keeps_them(state: str) -> None:
+    """It prepares its data, say, and trains afterwards."""
+    (advice,) = found(using(0.0, metrics={"gpu_memory_mb": 4.0}, seconds=4000.0, state=state),
+                      rule="gpu-idle")  # fmt: skip
+    assert advice.severity == "critical" and not advice.changes
+    assert "if it never does, set tony.worker.gpus to 0" in advice.todo
 
 
 def test_one_task_leaves_its_gpus_idle() -> None:

@@ -43,6 +43,15 @@ def test_the_change_and_what_it_saves() -> None:
     assert advice.evidence["asked (GB)"] == 10 and advice.evidence["used at most (GB)"] == 3
 
 
+def test_a_small_use_has_a_unit_that_shows_it_and_the_least_size_its_own_reason() -> None:
+    (advice,) = found(using(13.0), rule="memory")
+    assert "used 13 MB at most" in advice.problem and "asked for 10.0 GB" in advice.problem
+    assert values(advice) == {"tony.worker.memory": "2g"}
+    assert "25%" not in advice.todo and "less is not advised" in advice.todo
+    (advice,) = found(using(3 * GB), rule="memory")
+    assert "used 3.0 GB at most" in advice.problem and "room for 25% more" in advice.todo
+
+
 def test_the_peak_over_all_tasks_and_sessions_counts() -> None:
     builder = JobBuilder({"worker": {"memory_mb": 10 * GB}})
     builder.start()

@@ -192,6 +192,15 @@ def test_a_gap_near_the_allowance(gap: float, severity: Optional[str], new: str)
         assert values(each) == {"tony.task.max-missed-heartbeats": new}
 
 
+def test_no_allowance_is_so_long_that_a_lost_task_is_missed_late() -> None:
+    """A machine that was suspended over night."""
+    for gap, new in ((290.0, "580"), (310.0, ""), (36_000.0, ""), (1e12, "")):
+        (advice,) = found(job({"worker": RIGHT, "worker:1": {"heartbeat_gap_s": gap}}))
+        changed = values(advice).get("tony.task.max-missed-heartbeats", "")
+        assert (advice.severity, changed) == ("critical", new)
+        assert ("set tony.task" in advice.todo) == bool(new)
+
+
 def test_the_allowance_is_the_jobs_own() -> None:
     record = job({"worker": {**RIGHT, "heartbeat_gap_s": 13.0}})
     key = "tony.task.max-missed-heartbeats"

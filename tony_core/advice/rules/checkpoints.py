@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Dict, List, Optional, Sequence
 
 from tony_core.advice.advice import MODERATE, Advice
-from tony_core.advice.facts import HOUR_S, Facts, overlap_s
+from tony_core.advice.coverage import Coverage, subtract
+from tony_core.advice.facts import HOUR_S, Facts
 from tony_core.advice.thresholds import LOST, MB_OF_GB, UNSAVED, grade_above
 from tony_core.history.metric_points import points_of, tasks_with
 from tony_core.history.story_lines import LOST as IN_LOST
@@ -40,18 +42,20 @@ def first_steps(facts: Facts) -> Dict[int, float]:
     """When the programs of each session reported their first step, by the session's number."""
     tasks = tasks_with(facts.record, STEP)[:1]
     times = [at for task in tasks for at, _ in points_of(facts.record, task, STEP)]
-    first = {
-        session.number: min((at for at in times if session.begin <= at <= session.end), default=0.0)
-        for session in facts.line.sessions
-    }
-    return {number: at for number, at in first.items() if at}
+    found = {}
+    for session in facts.line.sessions:
+        first = bisect_left(times, session.begin)
+        if first < len(times) and times[first] <= session.end:
+            found[session.number] = times[first]
+    return found
 
 
 def cost_of(facts: Facts, spans: Sequence[Span]) -> Dict[str, float]:
     """What the tasks that ran in these times asked for."""
     found = {"duration_s": sum(span.end - span.begin for span in spans)}
+    covered = Coverage(spans)
     for role in facts.roles:
-        hours = sum(overlap_s(task.spans, spans) for task in role.tasks) / HOUR_S
+        hours = sum(covered.overlap_s(task.spans) for task in role.tasks) / HOUR_S
         for name, each in (
             ("gpu_hours", role.gpus),
             ("memory_gb_hours", role.memory_mb / MB_OF_GB),
@@ -64,18 +68,7 @@ def cost_of(facts: Facts, spans: Sequence[Span]) -> Dict[str, float]:
 
 def _without_stalls(facts: Facts) -> List[Span]:
     """The times that restarts lost; what a program stood still, no checkpoint could have kept."""
-    found = [span for span in facts.line.phases if span.kind == IN_LOST]
-    for stall in facts.stalls:
-        found = [
-            piece
-            for span in found
-            for piece in (
-                span._replace(end=min(span.end, max(span.begin, stall.begin))),
-                span._replace(begin=max(span.begin, min(span.end, stall.end))),
-            )
-            if piece.end > piece.begin
-        ]
-    return found
+    return subtract((span for span in facts.line.phases if span.kind == IN_LOST), facts.stalls)
 
 
 def _lost(facts: Facts) -> Optional[Advice]:

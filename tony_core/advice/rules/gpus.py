@@ -7,7 +7,14 @@ from typing import List, Optional, Tuple
 from tony_core.advice.advice import CRITICAL, SEVERE, Advice, Change
 from tony_core.advice.facts import HOUR_S, Facts, RoleFacts, TaskFacts, mean, quantile
 from tony_core.advice.rules.gpu_input import advise_gpu_input, is_starved
-from tony_core.advice.thresholds import HIGH, IDLE_GPU, IDLE_GPU_HIGH, MB_OF_GB, USED_GPU_MEMORY
+from tony_core.advice.thresholds import (
+    HIGH,
+    IDLE_GPU,
+    IDLE_GPU_HIGH,
+    IDLE_GPU_MEMORY_MB,
+    MB_OF_GB,
+    USED_GPU_MEMORY,
+)
 from tony_core.measures import GPU_MEMORY_MB, GPU_MEMORY_TOTAL_MB, GPU_PERCENT
 
 _SHOWN = 5
@@ -31,27 +38,39 @@ def _idle(facts: Facts, role: RoleFacts) -> Optional[Advice]:
     if not idle or not facts.has_seen_all(role):
         return None
     changes: Tuple[Change, ...] = ()
-    if len(idle) == len(tasks):
+    is_all = len(idle) == len(tasks)
+    filled_mb = max(max(task.values(GPU_MEMORY_MB), default=0.0) for task in idle)
+    if is_all and filled_mb > IDLE_GPU_MEMORY_MB * role.gpus:
+        problem = f"No task of {role.name} computed on its GPUs ({role.gpus:g} for each)."
+        todo = (
+            f"Look in its log why. {filled_mb / MB_OF_GB:.1f} GB of GPU memory were in use: if a"
+            f" program put something there, it may fail without a GPU; else set"
+            f" {facts.key_of(role, 'gpus')} to 0."
+        )
+    elif is_all and not facts.has_succeeded:
+        problem = f"No task of {role.name} has used its GPUs ({role.gpus:g} for each)."
+        todo = (
+            "Look in its log why, or what it does before it uses them; if it never does, set"
+            f" {facts.key_of(role, 'gpus')} to 0."
+        )
+    elif is_all:
         key = facts.key_of(role, "gpus")
         changes = (Change(key, "0", facts.was(key)),)
-        severity, about = CRITICAL, role.name
         problem = f"No task of {role.name} used its GPUs ({role.gpus:g} for each)."
         todo = (
             f"Set {key} to 0; or, if the program is meant to use them, look in its log why it"
             " finds none (a framework built without CUDA, a driver that is too old)."
         )
     else:
-        severity = SEVERE
-        about = idle[0].name if len(idle) == 1 else role.name
         names = ", ".join(task.name for task in idle[:_SHOWN])
         more = f" and {len(idle) - _SHOWN} more" if len(idle) > _SHOWN else ""
         problem = f"{names}{more} of {len(tasks)} tasks of {role.name} left their GPUs idle."
         todo = "Look in their logs why: a rank without data, or a program that found no GPU."
-    held = role.tasks if changes else tuple(idle)
+    held = role.tasks if is_all else tuple(idle)
     return Advice(
         "gpu-idle",
-        severity,
-        about,
+        CRITICAL if is_all else SEVERE,
+        idle[0].name if len(idle) == 1 and not is_all else role.name,
         problem,
         todo,
         {"GPUs for each task": role.gpus, "idle tasks": float(len(idle)),

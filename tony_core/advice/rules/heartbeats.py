@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from math import ceil
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
 from tony_core.advice.advice import Advice, Change
 from tony_core.advice.facts import Facts, default_of
-from tony_core.advice.thresholds import HEARTBEAT_GAP, grade_above
+from tony_core.advice.thresholds import HEARTBEAT_GAP, LONGEST_ALLOWANCE_S, grade_above
 from tony_core.job.units import parse_duration_s
 from tony_core.measures import HEARTBEAT_GAP_S
 
@@ -38,6 +38,11 @@ def advise_heartbeats(facts: Facts) -> List[Advice]:
         return []
     node = next((task.node for task in facts.tasks if task.name == worst), "")
     on = f" on {node}" if node else ""
+    todo = "See what keeps the node busy (memory that is swapped, more threads than cores)"
+    changes: Tuple[Change, ...] = ()
+    if new * interval <= LONGEST_ALLOWANCE_S:
+        changes = (Change(_MISSED, str(new), facts.was(_MISSED)),)
+        todo += f", or set {_MISSED} to {new}"
     return [
         Advice(
             "heartbeats",
@@ -45,11 +50,10 @@ def advise_heartbeats(facts: Facts) -> List[Advice]:
             worst,
             f"The executor of {worst}{on} sent nothing for {gap:.1f} s; after {allowed:g} s it"
             " counts as lost.",
-            f"See what keeps the node busy (memory that is swapped, more threads than cores), or"
-            f" set {_MISSED} to {new}.",
+            f"{todo}.",
             {"longest gap (s)": round(gap, 2), "allowed (s)": round(allowed, 2),
              "tasks with gaps": float(len(gaps)), "node": node},
-            (Change(_MISSED, str(new), facts.was(_MISSED)),),
+            changes,
         )
     ]  # fmt: skip
 

@@ -76,14 +76,17 @@ def _reduce(facts: Facts, role: RoleFacts) -> Optional[Advice]:
     if severity is None or saved_mb < LEAST_MEMORY_SAVED_MB:
         return None
     change = _change(facts, role, new)
+    if new > LEAST_MEMORY_MB:
+        why = f"the largest use, with room for {MEMORY_HEAD_ROOM - 1:.0%} more"
+    else:
+        why = "the largest use has room in it, and less is not advised"
     return Advice(
         "memory",
         severity,
         role.name,
-        f"{role.name} asked for {_gb(role.memory_mb)} GB for each task and used"
-        f" {_gb(peak)} GB at most.",
-        f"Set {change.key} to {change.value}: the largest use, with room for"
-        f" {MEMORY_HEAD_ROOM - 1:.0%} more.",
+        f"{role.name} asked for {_size(role.memory_mb)} for each task and used"
+        f" {_size(peak)} at most.",
+        f"Set {change.key} to {change.value}: {why}.",
         _evidence(role, peak, new),
         (change,),
         {"memory_gb_hours": saved_mb / MB_OF_GB * role.held_h},
@@ -104,12 +107,12 @@ def _raise(facts: Facts, role: RoleFacts) -> Optional[Advice]:
         task = killed[0]
         more = f" and {len(killed) - 1} more" if len(killed) > 1 else ""
         severity = CRITICAL if facts.has_failed else SEVERE
-        problem = f"{task}{more} went over the {_gb(role.memory_mb)} GB that {role.name} asked for."
+        problem = f"{task}{more} went over the {_size(role.memory_mb)} that {role.name} asked for."
     elif peak is not None and (peak + EXECUTOR_MB) / role.memory_mb >= NEAR_LIMIT:
         new = needed_mb(peak)
         severity = MODERATE
         problem = (
-            f"{role.name} used {_gb(peak)} GB of the {_gb(role.memory_mb)} GB that a task asked"
+            f"{role.name} used {_size(peak)} of the {_size(role.memory_mb)} that a task asked"
             " for: with a little more the scheduler ends it."
         )
     else:
@@ -139,5 +142,5 @@ def _killed(facts: Facts, role: RoleFacts) -> List[str]:
     return [name for name in names if name in last or name in named]
 
 
-def _gb(size_mb: float) -> str:
-    return f"{size_mb / MB_OF_GB:.1f}"
+def _size(size_mb: float) -> str:
+    return f"{size_mb / MB_OF_GB:.1f} GB" if size_mb >= MB_OF_GB else f"{size_mb:.0f} MB"

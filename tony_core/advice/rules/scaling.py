@@ -47,18 +47,18 @@ def _sizes(facts: Facts, role: RoleFacts) -> List[_Size]:
         size = number(line.fields.get("size"))
         if line.kind == _ELASTIC and line.fields.get("role") == role.name and size:
             of_session[line.session] = max(1, int(size))
+    rates: Dict[int, List[float]] = {}
+    ran: Dict[int, float] = {}
+    for task in role.tasks:
+        for span in task.spans:
+            rate = task.steps_per_s(span, facts.least) if span.session in of_session else None
+            if rate is not None:
+                rates.setdefault(span.session, []).append(rate)
+                ran[span.session] = max(ran.get(span.session, 0.0), span.end - span.begin)
     seen: Dict[int, List[Tuple[float, float]]] = {}
     for session, size in of_session.items():
-        rates = []
-        ran = 0.0
-        for task in role.tasks:
-            for span in task.spans:
-                rate = task.steps_per_s(span, facts.least) if span.session == session else None
-                if rate is not None:
-                    rates.append(rate)
-                    ran = max(ran, span.end - span.begin)
-        if rates:
-            seen.setdefault(size, []).append((median(rates), ran))
+        if session in rates:
+            seen.setdefault(size, []).append((median(rates[session]), ran[session]))
     return [
         _Size(size, median([rate for rate, _ in seen[size]]), sum(ran for _, ran in seen[size]))
         for size in sorted(seen)
@@ -113,6 +113,9 @@ def _reduce(
     key = f"tony.{role.name}.instances"
     if few.workers >= role.instances:
         return None
+    todo = f"Set {key} to {few.workers}: a step then costs {share:.0%} of what it did"
+    if many.steps_per_s > few.steps_per_s:
+        todo += f", and takes {many.steps_per_s / few.steps_per_s:.1f} times as long"
     hours = many.ran_s / 3600 * many.workers * (1 - share)
     resources = {
         "gpu_hours": role.gpus * hours,
@@ -124,7 +127,7 @@ def _reduce(
         severity,
         role.name,
         problem,
-        f"Set {key} to {few.workers}: a step then costs {share:.0%} of what it did.",
+        f"{todo}.",
         evidence,
         (Change(key, str(few.workers), facts.was(key)),),
         {name: value for name, value in resources.items() if value > 0},
