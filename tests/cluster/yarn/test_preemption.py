@@ -75,7 +75,7 @@ def greedy_job(one: Tony, folder: Path, then: str, size: int) -> Running:
     )
 
 
-@pytest.mark.parametrize("then", ["stay", "exit"])
+@pytest.mark.parametrize("then", [pytest.param("stay", marks=pytest.mark.nightly), "exit"])
 def test_programs_save_before_their_containers_go_and_lose_nothing_else(
     hadoop: GetHadoop, tony_on: Callable[..., Tony], then: str
 ) -> None:
@@ -99,6 +99,7 @@ def test_programs_save_before_their_containers_go_and_lose_nothing_else(
     until(one.nothing_runs, "no process is left on any node")
 
 
+@pytest.mark.nightly
 def test_a_queue_that_needs_its_half_no_more_lets_the_programs_go_on(
     hadoop: GetHadoop, tony_on: Callable[..., Tony]
 ) -> None:

@@ -55,8 +55,11 @@ def started(one: Tony) -> Running:
 @pytest.mark.parametrize("closed", [False, True], ids=["direct", "proxy"])
 @pytest.mark.parametrize(
     ("security", "version"),
-    [((), VERSIONS[0]), (("secure",), VERSIONS[0]), ((), VERSIONS[-1])],
-    ids=["open", "secure", "older"],
+    [
+        pytest.param((), VERSIONS[0], id="open"),
+        pytest.param(("secure",), VERSIONS[0], id="secure"),
+        pytest.param((), VERSIONS[-1], id="older", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_command_in_a_container(
     hadoop: GetHadoop,
