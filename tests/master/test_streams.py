@@ -135,6 +135,15 @@ def test_the_only_task_needs_no_name() -> None:
     assert world.sent[0] == ("c0", OpenStream(1, "worker:0", "shell"))
 
 
+def test_a_role_of_one_task_names_it() -> None:
+    world, ada = World(places=[*PLACES, TaskPlace("helper:0", "c9", True, "running")]), Client()
+    world.open(ada, 1, "helper")
+    (container, opened) = world.sent[0]
+    assert container == "c9" and isinstance(opened, OpenStream) and opened.task == "helper:0"
+    world.open(ada, 2, "worker")
+    assert refusal(ada) == "worker has 3 tasks; name one, such as -t worker:0"
+
+
 def test_an_executor_that_is_not_connected() -> None:
     world, ada = World(), Client()
     world.connected = False
