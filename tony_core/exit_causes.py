@@ -17,6 +17,10 @@ import os
 from enum import Enum
 from typing import Mapping, NamedTuple, Tuple
 
+#: How the kernel names the process that keeps an owner's shell: what is below it was typed, and
+#: no message about the end of a container repeats its words.
+SHELL_KEEPER = "tony-shell"
+
 _LAST_SIGNAL = 64
 
 

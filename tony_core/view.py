@@ -15,7 +15,7 @@ from tony_core.jsontext import is_number
 from tony_core.schedulers.port import AppState, LogRef
 
 PAGE, HISTORY, SCHEDULER = "page", "history", "scheduler"
-TASK_ENDS = ("succeeded", "failed", "killed", "lost")
+TASK_ENDS = ("succeeded", "failed", "killed", "lost", "ended")  # ended: nothing says how
 MASTER = "am"  # the master among the containers that only the scheduler knows
 #: What only the page and history show, and ``--json`` does not.
 _ONLY_PAGE = ("mode", "phase")
@@ -351,3 +351,8 @@ def _optional_int(value: Any) -> Optional[int]:
 
 def _seconds(value: Any) -> Optional[float]:
     return float(value) if is_number(value) else None
+
+
+def names_task(name: str, task: str) -> bool:
+    """Whether a user's name of a task (``worker:1``) or of a role (``worker``) means this task."""
+    return bool(name) and name in (task, task.rpartition(":")[0])

@@ -90,10 +90,10 @@ def test_a_configuration_that_was_not_kept_is_named(tony: Tony, place: Path) -> 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["app_aa"], "1 jobs cannot be compared; name 2 to 20"),
+        (["app_aa"], "1 job cannot be compared; name 2 to 20"),
         (["x"] * 21, "21 jobs cannot be compared; name 2 to 20"),
         (["app_aa", "aa"], "app_aa is named twice"),
-        (["app_aa", ""], "the id of a job is empty"),
+        (["app_aa", ""], "the application's id is empty"),
         (["app_aa", "app_a"], "'app_a' is ambiguous"),
         (["app_aa", "app_zz"], "there is no job 'app_zz' in the history"),
     ],

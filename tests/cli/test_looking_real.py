@@ -134,6 +134,14 @@ def test_an_ended_job(home: Path, tmp_path: Path) -> None:
     assert tree(home) == before
 
 
+def test_an_ended_job_without_its_history(home: Path, tmp_path: Path) -> None:
+    assert tony("submit", "--executes", "true", cwd=tmp_path).returncode == 0
+    shutil.rmtree(home / "history")
+    shown = tony("status", cwd=tmp_path).stdout
+    assert "SUCCEEDED, 100 %" in shown and "tasks: 1 ended\n" in shown
+    assert "worker:0" in tony("describe", cwd=tmp_path).stdout
+
+
 def test_a_running_job(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sys.modules[__name__], "LOOKS", [one for one in LOOKS if "--follow" not in one]

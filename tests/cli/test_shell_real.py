@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Iterator
@@ -169,6 +170,20 @@ def test_a_killed_job_ends_the_shell(job: str, tmp_path: Path) -> None:
         assert running.end() == 137
         assert "worker:1 is being ended" in running.err or "ended" in running.err
     assert not alive(pid)
+
+
+def test_the_story_of_a_memory_limit_has_no_words_of_a_shell(job: str, tmp_path: Path) -> None:
+    text = "import time; SECRET = bytearray(520 << 20); time.sleep(300)"
+    words = ["env", "-i", sys.executable, "-c", text]  # without any mark in its environment
+    with Running(tmp_path, "shell", job, "-t", "worker:0", "--", *words) as running:
+        assert running.end() != 0
+
+    def story() -> str:
+        return tony("describe", job, cwd=tmp_path).stdout
+
+    until(lambda: "over the memory limit" in story(), "the root cause")
+    assert "a process of tony shell" in story()
+    assert "SECRET" not in story() and "SECRET" not in running.err
 
 
 def test_what_is_refused(job: str, tmp_path: Path) -> None:

@@ -153,6 +153,22 @@ class TestList:
         assert data(tony("list", "--json"), "list") == {"applications": []}
 
 
+@pytest.mark.parametrize("text", ["", " "])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *("status", "describe", "logs", "kill", "attach", "shell", "advise"),
+        *("history show", "history export"),
+    ],
+)
+def test_an_empty_id_is_never_the_newest(
+    tony: Tony, failed: Scripted, verb: str, text: str
+) -> None:
+    done = tony(*verb.split(), text)
+    assert (done.code, done.out) == (2, "")
+    assert "the application's id is empty" in done.err
+
+
 class TestTheClusterThatIsConfigured:
     @pytest.mark.parametrize(
         ("words", "code"),
@@ -257,6 +273,20 @@ class TestStatus:
         expected = "after 4.2 s: its last output:\n    first\n    \\x1b[2Jsecond\n"
         assert expected in capsys.readouterr().out
         assert expected in "\n".join(outcome.lines(view, 1))
+
+    @pytest.mark.parametrize(
+        ("fields", "how"),
+        [
+            ({"exit_code": 143, "signal": 15, "cause": "stalled"}, "stalled after"),
+            ({"exit_code": 137, "signal": 9, "cause": "memory"}, "memory after"),
+            ({"exit_code": 139, "signal": 11}, "ended by signal 11 (exit code 139) after"),
+            ({"exit_code": 127, "cause": "not-found"}, "not-found, exit code 127 after"),
+        ],
+    )
+    def test_a_root_cause_comes_before_the_signal_that_followed(
+        self, fields: Dict[str, Any], how: str
+    ) -> None:
+        assert outcome.root_lines({**ROOT, **fields})[0].startswith(f"worker:1 on node7: {how} 4.2")
 
     @pytest.mark.parametrize("fixture", ["running", "failed"])
     def test_json(self, tony: Tony, fixture: str, request: pytest.FixtureRequest) -> None:

@@ -103,6 +103,9 @@ def test_nothing_goes_on_in_a_job_that_died() -> None:
     assert died.tasks[0].runs[0].state == "lost"
     killed = end_tasks(from_page(page, open_ones, status(state=AppState.KILLED)))
     assert [one.state for one in killed.tasks] == ["killed", "killed"]
+    done_well = end_tasks(from_page(page, [*open_ones, *done], status(state=AppState.SUCCEEDED)))
+    assert [one.state for one in done_well.tasks] == ["ended", "ended", "succeeded", "pending"]
+    assert done_well.counts == {"ended": 2, "succeeded": 1, "pending": 1}
     alive = from_page(page, open_ones, status())
     assert end_tasks(alive) is alive
 

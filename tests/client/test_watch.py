@@ -117,7 +117,7 @@ def test_the_whole_way_of_a_job(received: Received, page: PageServer) -> None:
     assert view is not None
     assert view.state is AppState.SUCCEEDED
     assert received.events == ["session 0 begins", "worker:0 running"]
-    assert received.tasks == [["launched"], ["running"]]
+    assert received.tasks == [["launched"], ["running"], ["ended"]]
     assert received.links[-2] == {"page": page.url, "tensorboard": "http://tb/"}
     assert received.links[-1] == {"tensorboard": "http://tb/"}, "the page went with its master"
     assert [item.state for item in received.finished] == [AppState.SUCCEEDED]

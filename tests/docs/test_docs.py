@@ -25,8 +25,13 @@ from tony_core.cli.main import main
 from tony_core.cli.parser import Parser
 from tony_core.cli.verbs import VERBS, parser_of
 from tony_core.client.errors import UsageError
+from tony_core.history import metric_series
 from tony_core.job.keys.table import table
 from tony_core.job.spec import Job
+from tony_core.master.tracking import log_queue, tracker
+from tony_core.master.web import tunnels
+from tony_core.protocol import tunnel
+from tony_executor.monitoring import observer, telemetry
 
 XML = blocks("xml")
 PYTHON = blocks("python")
@@ -219,3 +224,24 @@ def test_what_pip_is_to_install_of_ours_is_this_checkout(page: str) -> None:
         assert "tony-py" not in words, words
         for named in re.findall(r"\.\[([^\]]*)\]", words):
             assert set(named.split(",")) <= extras, words
+
+
+HALF = {0.5: "half", 1.0: "whole"}
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"),
+    [
+        ("notebook-and-shell", f"A job has at most {tunnels.MOST_OPEN} tunnels at a time"),
+        ("notebook-and-shell", f"and {tunnel.MAX_STREAMS} streams in all of them"),
+        ("metrics", f"read every {HALF[observer.REPORTS_EVERY_S]} second"),
+        ("metrics", f"history keeps up to {metric_series.POINTS} points of a metric"),
+        ("metrics", f"(at least {metric_series.FEWEST}) where"),
+        ("metrics", f"the first {log_queue.MOST_NAMES:,} names of metrics"),
+        ("metrics", f"the first {tracker.MOST_PARAMS} parameters"),
+        ("program", f"takes the first {telemetry.MAX_NAMES}."),
+        ("program", f"a name of more than {telemetry.LONGEST_NAME} characters"),
+    ],
+)
+def test_documented_limits_are_those_of_the_code(page: str, sentence: str) -> None:
+    assert sentence in " ".join(PAGES[f"docs/{page}.md"].read_text().split())

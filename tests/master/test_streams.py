@@ -149,6 +149,15 @@ def test_the_story_does_not_grow_with_every_command() -> None:
     assert "no further ones" in world.story[-1][1] and "no further" not in world.story[-2][1]
 
 
+def test_a_role_of_one_task_names_it() -> None:
+    world, ada = World(places=[*PLACES, TaskPlace("helper:0", "c9", True, "running")]), Client()
+    world.open(ada, 1, "helper")
+    (container, opened) = world.sent[0]
+    assert container == "c9" and isinstance(opened, OpenStream) and opened.task == "helper:0"
+    world.open(ada, 2, "worker")
+    assert refusal(ada) == "worker has 3 tasks; name one, such as -t worker:0"
+
+
 def test_an_executor_that_is_not_connected() -> None:
     world, ada = World(), Client()
     world.connected = False

@@ -47,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if not FEWEST <= len(args.apps) <= MOST:
-        raise UsageError(f"{len(args.apps)} jobs cannot be compared; name {FEWEST} to {MOST}")
+        given = "1 job" if len(args.apps) == 1 else f"{len(args.apps)} jobs"
+        raise UsageError(f"{given} cannot be compared; name {FEWEST} to {MOST}")
     jobs, problems = _read(args)
     found = compare(jobs, {TIME: BY_SECONDS, None: ""}.get(args.by, args.by))
     if args.json:
@@ -80,8 +81,6 @@ def _read_one(root: str, text: str, scheduler: Any, problems: List[str]) -> Comp
     from tony_core.client.finalize import finalize_and_read
     from tony_core.history.configuration import read_config_entries
 
-    if not text:
-        raise UsageError("the id of a job is empty")
     record, _ = finalize_and_read(root, text, scheduler)
     problems += [f"{record.app_id}: {problem}" for problem in record.problems]
     if record.app_id != text:

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     """Return 0 when it has ended by itself or was left running, as tony submit otherwise."""
     _check_options(args)
     with Interrupts("interrupted; nothing was submitted") as interrupts:
-        return _attach(args, interrupts) if args.attach else _submit(args, interrupts)
+        return _attach(args, interrupts) if args.attach is not None else _submit(args, interrupts)
 
 
 OF_A_NEW_JOB = (
@@ -93,7 +93,7 @@ OF_A_NEW_JOB = (
 
 def _check_options(args: argparse.Namespace) -> None:
     """Refuse options that would have no effect."""
-    if args.attach:
+    if args.attach is not None:
         names = [name for name in OF_A_NEW_JOB if _is_given(getattr(args, name))]
         if names:
             given = ", ".join(_spelt(name) for name in names)

@@ -78,11 +78,11 @@ def root_lines(root: Mapping[str, Any]) -> List[str]:
     """``worker:1 on node7: exit code 3``; more lines when its message has them."""
     where = f" on {root['node']}" if root.get("node") else ""
     signal, code, cause = root.get("signal"), root.get("exit_code"), root.get("cause")
-    if signal:
+    if cause and cause not in ("exited", "aborted"):
+        how = str(cause)  # a signal is TonY's own then, and no cause
+        how += f", exit code {code}" if not signal and code not in (None, 0, -1) else ""
+    elif signal:
         how = f"ended by signal {signal} (exit code {code})"
-    elif cause and cause not in ("exited", "aborted"):
-        how = str(cause)
-        how += f", exit code {code}" if code not in (None, 0, -1) else ""
     elif code is not None:
         how = f"exit code {code}"
     else:

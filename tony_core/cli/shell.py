@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--task",
         default="",
         metavar="TASK",
-        help="the task (worker:1); without: the job's task, if there is only one",
+        help="the task (worker:1), or a role of one task; without: the job's only task",
     )
     add_scheduler(parser)
     if isinstance(parser, Parser):

@@ -36,7 +36,7 @@ from tony_core.client.lookup import (
 )
 from tony_core.client.page_reader import PollInterval
 from tony_core.schedulers.port import LogRef, Scheduler, SchedulerError
-from tony_core.view import MASTER, JobView, LogPart, TaskView
+from tony_core.view import MASTER, JobView, LogPart, TaskView, names_task
 
 STREAMS = {
     "stdout": ("stdout",),
@@ -298,12 +298,11 @@ class TaskLogReader:
         self._files[ref.container_id, name] = file
 
     def _wants(self, task: TaskView) -> bool:
-        return not self._tasks or task.task in self._tasks or task.role in self._tasks
+        return not self._tasks or any(names_task(name, task.task) for name in self._tasks)
 
     def _check(self, tasks: Sequence[TaskView]) -> None:
-        known = {task.task for task in tasks} | {task.role for task in tasks}
         for name in self._tasks:
-            if name not in known and name != MASTER:
+            if name != MASTER and not any(names_task(name, task.task) for task in tasks):
                 roles = ", ".join(dict.fromkeys(task.role for task in tasks))
                 raise UsageError(
                     f"there is no task {name!r}; expected a role ({roles}), a task such as"

@@ -208,29 +208,31 @@ def resolve(
 ) -> Resolved:
     """The application that ``text`` names; without a text the newest of those ``wanted``."""
     if text is not None:
-        if not text.strip():
-            # A script's empty variable is a mistake, and never "the newest".
-            raise NotFound("the application's id is empty")
+        _refuse_empty(text)
         return _by_text(scheduler, text, history)
-    found = only_own(scheduler, [status for status in scheduler.list() if wanted(status)])
+    found = [each for each in only_own(scheduler, scheduler.list()) if wanted(each)]
     if not found:
         raise _none(scheduler, kind)
-    newest = max(found, key=lambda status: status.submitted)
-    return Resolved(newest.app_id, f"{newest.app_id}, the newest {kind}")
+    newest = max(found, key=lambda status: status.submitted).app_id
+    return Resolved(newest, f"{newest}, the newest {kind}")
+
+
+def _refuse_empty(text: str) -> None:
+    """Refuse a script's empty variable: it is a mistake, and never "the newest"."""
+    if not text.strip():
+        raise NotFound("the application's id is empty")
 
 
 def only(
     scheduler: Scheduler, wanted: Callable[[AppStatus], bool], kind: str, action: str
 ) -> Resolved:
     """The one application that is wanted; an error when there are several."""
-    chosen = only_own(scheduler, [status for status in scheduler.list() if wanted(status)])
-    found = [status.app_id for status in chosen]
+    found = [each.app_id for each in only_own(scheduler, scheduler.list()) if wanted(each)]
     if not found:
         raise _none(scheduler, kind)
     if len(found) > 1:
-        raise NotFound(
-            f"there are {len(found)} {kind}s; name the one to {action}: {_several(found)}", found
-        )
+        text = f"there are {len(found)} {kind}s; name the one to {action}: {_several(found)}"
+        raise NotFound(text, found)
     return Resolved(found[0], f"{found[0]}, the only {kind}")
 
 
@@ -250,8 +252,7 @@ def _by_text(scheduler: Scheduler, text: str, history: Optional[str]) -> Resolve
         return Resolved(status.app_id, status=status)
     except NoSuchApplication:
         pass
-    ids = [status.app_id for status in scheduler.list()]
-    found = match_ids(ids, text)
+    found = match_ids([status.app_id for status in scheduler.list()], text)
     if len(found) == 1:
         return Resolved(found[0], found[0])
     if found:
@@ -372,18 +373,19 @@ def find_job_history(
 ) -> JobHistory:
     """The history of the job that ``text`` means: an id, its beginning or end, or the newest."""
     by_owner = is_shared(scheduler, root)
-    if text:
+    if text is not None:
+        _refuse_empty(text)
         try:
             return read_job(root, text, by_owner=by_owner)
         except NoHistory:
             pass
     ids = [str(job["app_id"]) for job in list_history(root, scheduler)]
-    found = match_ids(ids, text) if text else ids[:1]
+    found = ids[:1] if text is None else match_ids(ids, text)
     if len(found) == 1:
         return read_job(root, found[0], by_owner=by_owner)
     if found:
         raise NotFound(f"{text!r} is ambiguous; it matches {', '.join(found[:5])}", found)
-    what = f"no job {text!r}" if text else "no job"
+    what = "no job" if text is None else f"no job {text!r}"
     raise NotFound(f"there is {what} in the history at {root}; tony history list shows all")
 
 
@@ -433,10 +435,8 @@ def explain_unknown(scheduler: Scheduler, view: JobView, history: Optional[str] 
     root = history_root(scheduler, named=history)
     why = explain_unreadable(scheduler, view, history)
     where = (f" at {root}" if root else "") + (f" ({why})" if why else "")
-    another = scheduler.user and view.user and view.user != scheduler.user
-    whose = ""
-    page = "its page does not answer, and "
-    if another:
+    whose, page = "", "its page does not answer, and "
+    if scheduler.user and view.user and view.user != scheduler.user:
         page = f"its page does not answer, or not {scheduler.user}, and "
         whose = (
             f" (the job is {view.user}'s, whose tony.yarn.acl.view names its other readers; a"

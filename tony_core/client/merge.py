@@ -137,10 +137,13 @@ def _host_of(url: str) -> str:
 def end_state(state: str, job: AppState) -> str:
     """The state of a task (or a run) in a job that ended so before the task's end was reported.
 
-    It was lost with the master, or killed with the job; what had not begun stays pending.
+    It was lost with the master, or killed with the job; what had not begun stays pending. In a job
+    that succeeded it has ended, and no record says how.
     """
-    if state in TASK_ENDS or state == "pending" or job is AppState.SUCCEEDED:
+    if state in TASK_ENDS or state == "pending":
         return state
+    if job is AppState.SUCCEEDED:
+        return "ended"
     return "killed" if job in (AppState.KILLED, AppState.TIMED_OUT) else "lost"
 
 

@@ -29,6 +29,7 @@ from tony_core.protocol.tunnel import (
     StreamWindow,
     packed_size,
 )
+from tony_core.view import names_task
 
 MOST_WORDS = 100_000  # characters of a command
 MAX_STORY_LINES = 200  # about shells: a script may run a command every few seconds for days
@@ -155,11 +156,14 @@ class StreamTable:
             text = f"the job has {MAX_STREAMS} open streams already; end some"
             return _Refusal(Refused.NOT_READY, text)
         places = self._places()
-        found = [place for place in places if place.task == message.task]
+        found = [place for place in places if names_task(message.task, place.task)]
         if not message.task and len(places) == 1:
             found = places
         if not found:
             return self._no_task(kind, message.task, [place.task for place in places])
+        if len(found) > 1:
+            text = f"{message.task} has {len(found)} tasks; name one, such as -t {found[0].task}"
+            return _Refusal(Refused.FINAL, text)
         if not found[0].is_running:
             text = f"{found[0].task} runs no program now: it is {found[0].state}"
             return _Refusal(Refused.NO_PROGRAM, text)

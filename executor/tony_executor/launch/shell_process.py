@@ -25,7 +25,7 @@ import termios
 import time
 from typing import Dict, List, Mapping, NamedTuple, NoReturn, Optional, Sequence, Set, Tuple
 
-from tony_core.exit_causes import decode_status
+from tony_core.exit_causes import SHELL_KEEPER, decode_status
 from tony_executor import processes
 from tony_executor.launch.spawn import Spawned, check_executed, default_signals
 
@@ -120,6 +120,7 @@ def _keep(
     code = 127
     try:
         default_signals()
+        name_process(SHELL_KEEPER)
         wake, waker = os.pipe()
         for fd in (wake, waker):
             os.set_blocking(fd, False)
@@ -208,6 +209,15 @@ def _become(
         os.write(errors, f"{error.errno or errno.EIO} {what}".encode("utf-8", "replace"))
     finally:
         os._exit(127)
+
+
+def name_process(name: str) -> None:
+    """Name this process for all who look at it; up to 15 characters."""
+    try:
+        with open("/proc/self/comm", "wb", 0) as file:
+            file.write(name.encode())
+    except OSError:
+        pass  # a kernel or sandbox that keeps names: only a message loses something
 
 
 def _close_all_but(kept: Set[int]) -> None:

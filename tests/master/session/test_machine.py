@@ -155,7 +155,7 @@ def test_a_tracked_or_untracked_failure_is_fatal(name: str) -> None:
     assert f"{name} on" in world.finished.diagnostics
     assert "exit code 3" in world.finished.diagnostics
     assert "boom" in world.finished.diagnostics
-    assert "tony.am.retry-count=0" in world.finished.diagnostics
+    assert "retry-count" not in world.finished.diagnostics, "no retries were asked for"
     world.check_nothing_is_left()
 
 
@@ -424,6 +424,9 @@ def test_the_users_budget_ends_a_job_that_never_gets_further() -> None:
         report(world, 0.5)
         fail_once(world)
     assert world.outcome is AppState.FAILED
+    assert world.finished is not None
+    why = "no retries are left: tony.am.retry-count=2"
+    assert why in world.finished.diagnostics
 
 
 def report(world: World, progress: float) -> None:

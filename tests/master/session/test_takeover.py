@@ -94,3 +94,16 @@ def test_a_container_granted_during_a_takeover_has_its_own_time_to_register() ->
     machine.validate()
     ready = [task for task in machine.state.tasks.values() if task.container in launched]
     assert len(ready) == len(launched)
+
+
+@pytest.mark.parametrize(("count", "what"), [(1, "1 container"), (3, "3 containers")])
+def test_the_story_counts_what_was_taken_over(count: int, what: str) -> None:
+    containers = tuple(Container(f"c{n}", "n", "worker", Resources()) for n in range(count))
+    for record, text in (
+        (RECORD, f"a new master takes over {what} of session 0"),
+        ({}, f"{what} of the previous attempt belong{'s' if count == 1 else ''} to no session"),
+    ):
+        job = Job("j", (Role("worker", count, Resources(), "x"),), framework="standalone")
+        machine = SessionMachine(job, settle_s=0.1)
+        done = machine.handle(e.ContainersInherited(containers, record), 0.0)
+        assert any(text in line.text for line in done if isinstance(line, c.AddStoryLine)), text

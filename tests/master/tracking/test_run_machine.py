@@ -347,6 +347,25 @@ def test_the_end_waits_for_one_failure_more_only() -> None:
     assert talk.machine.phase is Phase.OVER and talk.of(Done) == [Done()]
 
 
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [
+        ({}, "the job's end is missing there"),
+        ({"loss": 1.0}, "the job's end and 1 point are missing there"),
+        ({"loss": 1.0, "accuracy": 0.5}, "the job's end and 2 points are missing there"),
+    ],
+)
+def test_the_last_note_counts_what_the_server_did_not_get(
+    values: Dict[str, float], missing: str
+) -> None:
+    talk = begun()
+    talk.feed(MetricsReported(values, 1, 1.0) if values else TagsChanged({"a": "b"}))
+    talk.step(DOWN)
+    talk.feed(JobEnded("FAILED", 1.0))
+    talk.settle(DOWN)
+    assert talk.of(Note)[-1].text == f"{DOWN.describe()}: {missing}"
+
+
 def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_queue, "QUEUED", 100)
     talk = Conversation()

@@ -188,7 +188,7 @@ def conclude_session(state: State, pending: PendingDeadline) -> None:
         if task.state in ended and task.name != cause.task and not task.is_sidecar
     ]
     shown = others[:20] + ([f"{len(others) - 20} more"] if len(others) > 20 else [])
-    end = ""
+    end, ends = "", True
     if fault is Fault.USER and state.budgets.repeats_last(signature_of(cause)):
         end = (
             "not tried again: the same role failed with the same code and the same last"
@@ -198,21 +198,25 @@ def conclude_session(state: State, pending: PendingDeadline) -> None:
         end = f"not tried again: {why_no_retry(cause, state.job.timeouts.stall_action)}"
     elif not state.budgets.charge(fault):
         end = _describe_budget(state, fault)
+    else:
+        ends = False
     text = diagnostics(cause, shown, end)
-    level = Level.ERROR if end else Level.DECISION
+    level = Level.ERROR if ends else Level.DECISION
     state.add_line(
         StoryKind.ROOT_CAUSE, text, level, state.tasks.get(cause.task), **state.root_cause
     )
-    if end:
+    if ends:
         state.request_end(AppState.FAILED, text, RESTART_GRACE_S)
     else:
         _restart(state, fault)
 
 
 def _describe_budget(state: State, fault: Fault) -> str:
-    """Why there is no next try."""
+    """Why there is no next try; empty in a job that asked for none."""
     if fault is Fault.USER:
         limit = state.budgets.user_limit
+        if not limit:
+            return ""
         return f"no retries are left: tony.am.retry-count={limit} (the program's failures)"
     limit = state.budgets.system_limit
     return f"no retries are left: tony.task.max-infrastructure-failures={limit}"

@@ -84,13 +84,15 @@ def note_inherited(state: State, event: ContainersInherited) -> None:
     if not outcome and (not journal or int(_to_number(journal.get("session"))) < 0):
         # The programs of both masters would write to the same places otherwise.
         if state.held:
-            text = f"{len(state.held)} containers of the previous attempt belong to no session"
-            state.add_line(StoryKind.TAKEOVER, f"{text}: they are ended first", Level.DECISION)
+            is_one = len(state.held) == 1
+            words = "belongs to no session: it is" if is_one else "belong to no session: they are"
+            text = f"{_count_containers(len(state.held))} of the previous attempt {words}"
+            state.add_line(StoryKind.TAKEOVER, f"{text} ended first", Level.DECISION)
         _discard_inherited(state, "it belongs to no session")
         return
     _restore(state, journal)
     watch_application(state)
-    text = f"a new master takes over {len(event.containers)} containers"
+    text = f"a new master takes over {_count_containers(len(event.containers))}"
     state.add_line(StoryKind.TAKEOVER, f"{text} of session {state.session}", Level.DECISION)
     if outcome:
         text = str(journal.get("diagnostics", ""))
@@ -103,6 +105,10 @@ def note_inherited(state: State, event: ContainersInherited) -> None:
         return
     state.move_phase(Phase.ADOPTING)
     state.set_deadline(Deadline.ADOPTION, ADOPTION_S)
+
+
+def _count_containers(count: int) -> str:
+    return "1 container" if count == 1 else f"{count} containers"
 
 
 def _discard_inherited(state: State, reason: str) -> None:

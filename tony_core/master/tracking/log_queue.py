@@ -65,8 +65,8 @@ class LogQueue:
 
     @property
     def points(self) -> int:
-        """How many points wait."""
-        return len(self._metrics)
+        """How many points wait, with those of batches that did not arrive."""
+        return len(self._metrics) + sum(len(batch.metrics) for batch in self._returned)
 
     def due(self) -> float:
         """When the next batch leaves, if there is one; it may be past."""

@@ -346,9 +346,7 @@ class RunMachine:
             self._give_up(f"{why}: the job is not tracked")
             return False
         if self._end is not None and self._pause_s:
-            self._give_up(
-                f"{why}: the job's end, and {self.queue.points} points, are missing there"
-            )
+            self._give_up(f"{why}: {_describe_missing(self.queue.points)} missing there")
             return False
         self._note("failed", f"{why}; metrics wait, and the job goes on")
         self._out.append(Unavailable())
@@ -406,3 +404,10 @@ class RunMachine:
         idle = self.phase is Phase.LOG and not self.queue and self._end is None
         assert self.next_deadline() is not None or idle or self.phase is Phase.OVER
         assert self.phase is not Phase.LOG or self.run.run_id
+
+
+def _describe_missing(points: int) -> str:
+    """What the server did not get of a job that ended, with its verb."""
+    if not points:
+        return "the job's end is"
+    return f"the job's end and {points} {'point' if points == 1 else 'points'} are"

@@ -24,10 +24,13 @@ from typing import (
     Set,
 )
 
+from tony_core.exit_causes import SHELL_KEEPER
+
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MB = 1 << 20
 CALM_S = 0.25  # between two measurements
 NEAR_S = 0.05  # ... when four fifths of the limit are in use
+SHELL_WORDS = "a process of tony shell"
 
 
 def boot_id() -> str:
@@ -172,10 +175,26 @@ def rss_bytes(pid: int) -> int:
 
 
 def command(pid: int, limit: int = 120) -> str:
-    """The command line of a process, cut to ``limit`` characters."""
+    """The command line of a process, cut to ``limit`` characters; never the words of a shell."""
+    if _is_of_shell(pid):
+        return SHELL_WORDS
     words = _bytes("/proc/%d/cmdline" % pid).replace(b"\0", b" ").decode("utf-8", "replace")
     text = words.strip() or "[%s]" % _text("/proc/%d/comm" % pid).strip()
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _is_of_shell(pid: int) -> bool:
+    """Whether it keeps a shell of ``tony shell``, or descends from one that does."""
+    seen: Set[int] = set()
+    while pid > 1 and pid not in seen:
+        if _text("/proc/%d/comm" % pid).strip() == SHELL_KEEPER:
+            return True
+        seen.add(pid)
+        fields = _stat(pid)
+        if fields is None:
+            return False
+        pid = int(fields[1])
+    return False
 
 
 def state(pid: int) -> str:
