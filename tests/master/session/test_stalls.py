@@ -153,6 +153,18 @@ def test_fail_ends_the_job_with_the_task_the_time_and_the_step() -> None:
     assert "tony.task.stall-action=fail" in state.diagnostics
 
 
+def test_the_end_of_the_one_that_has_stalled_names_it_once() -> None:
+    world = running(watched(role("worker"), action=StallAction.FAIL))
+    steps(world, "worker:0", 7)
+    stands(world, "worker:0", step=7)
+    world.settle()
+    world.after(60.0).settle()
+    state = world.machine.state
+    first = state.diagnostics.splitlines()[0]
+    assert first.count("worker:0") == first.count("stalled") == 1
+    assert state.root_cause["message"].startswith("no step for 1 min, the last was 7")
+
+
 def test_fail_ends_a_job_that_ignores_the_failures_of_workers() -> None:
     spec = watched(action=StallAction.FAIL, fail_on_worker_failure=False)
     world = running(spec)
