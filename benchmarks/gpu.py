@@ -8,7 +8,8 @@ Python thread, and a large one, which keeps the GPU busy. The clock runs from th
 last, synchronised at both ends. Submit to the program's first line with and without a GPU asked
 for. From `tony kill` to when the program is gone and its memory on the GPU free. And the processor
 time of an executor whose program holds a GPU and sleeps: its own, and that of the nvidia-smi it
-starts, with and without `tony.task.gpu-metrics.enabled`. All of it takes some twelve minutes.
+starts, with and without `tony.task.gpu-metrics.enabled`, once it looks at the GPU as seldom as in
+a long run. All of it takes some twenty minutes.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from pathlib import Path
 from typing import Callable, Dict, List, Tuple
 
 from core_overhead import compare
-from measuring import TONY, by_turns, figure, median, until
+from measuring import PATHS, TONY, by_turns, figure, median, until
 from running import Home, Submitted, alive, began, by_hand, processes_of, program, verb_of
 
+sys.path[:0] = PATHS
+from tony_executor.monitoring.nvidia_smi import EARLY_S, EVERY_S  # noqa: E402
+
 SIZES = {"small": (256, 64, 1), "large": (8192, 4096, 5)}  # width, batch, fewer steps by
-SLOW_S = 60.0
+SLOW_S = 4 * EVERY_S
 SELF = str(Path(__file__).resolve())
 SETTINGS = {"worker.gpus": 1, "worker.memory": "8g"}
 
@@ -54,7 +58,7 @@ def main() -> None:
                 overhead(home, size, runs, steps // fewer)
         if "watch" in chosen:
             for watching in ("true", "false"):
-                watched(home, watching, 5.0 if args.quick else SLOW_S)
+                watched(home, watching, *((5.0, 5.0) if args.quick else (EARLY_S, SLOW_S)))
 
 
 def overhead(home: Home, size: str, pairs: int, steps: int) -> None:
@@ -156,13 +160,13 @@ def left(pid: int, free: int, at: float) -> float:
     return time.time() - at
 
 
-def watched(home: Home, watching: str, calm_s: float) -> None:
+def watched(home: Home, watching: str, early_s: float, calm_s: float) -> None:
     """An executor's processor time, and that of its children that it has waited for."""
     folder = home.folder()
     settings = {**SETTINGS, "task.gpu-metrics.enabled": watching}
     with Submitted(home, 1, itself("holds", folder), **settings) as job:
         job.until(lambda: began(folder, 1), "program that holds a GPU")
-        time.sleep(min(calm_s, 12.0))
+        time.sleep(early_s + min(calm_s, 12.0))
         (pid,) = (pid for pid in processes_of(job.app_id) if verb_of(pid) == "executor")
         before, at = spent(pid), time.monotonic()
         time.sleep(calm_s)

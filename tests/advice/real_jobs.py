@@ -147,7 +147,7 @@ def stand_in_smi(here: Path, *answers: str, gpus: int = 1) -> Mapping[str, str]:
     """A program in the place of nvidia-smi, and the keys for it.
 
     It prints one answer after the other (``busy %, used MB, whole MB``), and the last one from then
-    on: TonY asks every ten seconds. What a real one prints is looked at in tests/gpu.
+    on: TonY asks every ten seconds at first. What a real one prints is looked at in tests/gpu.
     """
     tool, asked = here / "nvidia-smi", here / "asked"
     uuids = "; ".join(f"echo GPU-00000000-{number}" for number in range(gpus))

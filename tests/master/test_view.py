@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.master.session.test_stalls import running, stands, watched
+from tests.master.session.stalling import running, stands, watched
 from tests.master.session.world import World
 from tony_core.job.spec import Mode
 from tony_core.master.view import JobInfo, trouble_of, view_head
@@ -43,6 +43,7 @@ def test_tasks_of_their_own_are_counted_each_for_itself() -> None:
     world = running(watched(mode=Mode.FCFS))
     for count, name in enumerate(("worker:2", "worker:0"), 1):
         stands(world, name)
+        world.after(1.0)  # they are looked at together
         assert stalled(world) == count
 
 

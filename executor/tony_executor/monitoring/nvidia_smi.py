@@ -6,6 +6,7 @@ is none.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from typing import Dict, List, Mapping, Optional, Set
@@ -14,8 +15,11 @@ from tony_core import measures
 from tony_core.protocol.reactor import Reactor
 from tony_executor.launch.spawn import CommandResult, CommandRun
 
-EVERY_S = 10.0
-"""nvidia-smi costs a tenth of a second of a core: not more often than this."""
+EVERY_S = 45.0
+"""nvidia-smi takes 30 to 100 ms of a core, and watching a task may cost 0.2 % of one."""
+EARLY_EVERY_S = 10.0  # at first: users look, and short jobs get their samples
+EARLY_S = 120.0
+LOOKS = 4  # in the time after which a program that stands still has stalled
 
 _TIMEOUT_S = 20.0
 _FIELDS = ("utilization.gpu", "memory.used", "memory.total")
@@ -70,6 +74,17 @@ def parse(text: str) -> Dict[str, float]:
     return values
 
 
+def look_interval(age_s: float, stall_timeout_s: Optional[float] = None) -> float:
+    """How long to wait from one look to the next, by how long the program runs.
+
+    ``stall_timeout_s``: the look decides whether the program stands still for so long.
+    """
+    every_s = EARLY_EVERY_S if age_s < EARLY_S else EVERY_S
+    if stall_timeout_s is None:
+        return every_s
+    return min(every_s, max(EARLY_EVERY_S, stall_timeout_s / LOOKS))
+
+
 def find_program(environment: Mapping[str, str], given: str = "") -> Optional[str]:
     """The path of nvidia-smi; None where there is none."""
     if given:
@@ -114,7 +129,7 @@ def select(visible: str, uuids: List[str]) -> List[str]:
 
 
 class GpuMetrics:
-    """The newest values of the task's GPUs, asked for every :data:`EVERY_S` at most."""
+    """The newest values of the task's GPUs."""
 
     def __init__(self, reactor: Reactor, environment: Mapping[str, str]) -> None:
         self._reactor = reactor
@@ -122,18 +137,13 @@ class GpuMetrics:
         self._command: Optional[List[str]] = None
         self._run: Optional[CommandRun] = None
         self._values: Dict[str, float] = {}
-        self._next_at = 0.0
+        self._asked_at = -math.inf
 
     @property
     def pids(self) -> Set[int]:
         """The process of nvidia-smi, if it runs."""
         pid = self._run.pid if self._run is not None else None
         return {pid} if pid is not None else set()
-
-    @property
-    def values(self) -> Mapping[str, float]:
-        """The newest values; empty where none are asked for."""
-        return self._values
 
     def restrict_to(self, visible: str) -> None:
         """Ask only for these GPUs, of those that the node shows."""
@@ -147,11 +157,11 @@ class GpuMetrics:
         if self._command is None:
             self._values = {}
 
-    def sample(self, now: float) -> Dict[str, float]:
-        """The newest values; asks again when they are old."""
+    def sample(self, now: float, every_s: float) -> Dict[str, float]:
+        """The newest values; asks again, without waiting, when the last time was so long ago."""
         is_free = self._run is None or (self._run.is_done and self._run.pid is None)
-        if self._command is not None and is_free and now >= self._next_at:
-            self._next_at = now + EVERY_S
+        if self._command is not None and is_free and now >= self._asked_at + every_s:
+            self._asked_at = now
             argv, env = self._command, self._environment
             self._run = CommandRun(self._reactor, argv, env, _TIMEOUT_S, self._answered)
         return dict(self._values)

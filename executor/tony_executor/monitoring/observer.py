@@ -8,7 +8,7 @@ from tony_core.measures import GPU_PERCENT
 from tony_core.protocol.messages import Measured, Start
 from tony_core.protocol.reactor import Reactor
 from tony_executor.events import Event, Observed
-from tony_executor.monitoring.nvidia_smi import GpuMetrics
+from tony_executor.monitoring.nvidia_smi import GpuMetrics, look_interval
 from tony_executor.monitoring.telemetry import ReportFile, ResourceUsage
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class ProgramObserver:
     def __init__(self, around: Surroundings, session: int, report_file: str) -> None:
         self._around = around
         self._session = session
-        now = around.reactor.now()
-        self._usage = ResourceUsage(now)
+        self._began = around.reactor.now()
+        self._usage = ResourceUsage(self._began)
         self._reports = ReportFile(report_file, session)
         self._stall_watch: Optional[StallWatch] = None
         self._sample_timer = around.reactor.call_later(FIRST_SAMPLE_S, self._sample)
@@ -57,7 +57,7 @@ class ProgramObserver:
         )
         self._stall_watch = StallWatch(
             around.reactor, program, around.strange, self._read_reports,
-            lambda: around.gpus.values.get(GPU_PERCENT, 0.0),
+            lambda: self._look_at_gpus(program.timeout_s).get(GPU_PERCENT, 0.0),
             lambda message: around.emit(Observed(around.reactor.now(), message)),
             around.log,
         )  # fmt: skip
@@ -106,11 +106,15 @@ class ProgramObserver:
         around = self._around
         now, interval_s = around.reactor.now(), around.interval_s()
         values = self._usage.sample(now, around.spared())
-        values.update(around.gpus.sample(now))
+        values.update(self._look_at_gpus())
         around.emit(Observed(now, Measured(self._session, values)))
         self._sample_timer = around.reactor.call_with_slack(
             interval_s, interval_s / 4, self._sample
         )
+
+    def _look_at_gpus(self, stall_timeout_s: Optional[float] = None) -> Dict[str, float]:
+        gpus, now = self._around.gpus, self._around.reactor.now()
+        return gpus.sample(now, look_interval(now - self._began, stall_timeout_s))
 
     def _read_later(self) -> None:
         every, early = REPORTS_EVERY_S, 0.0

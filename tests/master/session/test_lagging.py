@@ -119,6 +119,20 @@ def test_in_three_the_odd_place_lags() -> None:
     assert lag.names == ("worker:0",) and "train (train.py:31)" in lag.why
 
 
+def test_the_place_of_the_others_is_the_one_that_they_share() -> None:
+    silent = StandingTask("worker:0", None, False, True, frame="log (a.py:9)")
+    frames = ("wait (b.py:1)", "wait (b.py:1)", "read (c.py:2)")
+    still = [StandingTask(f"worker:{at}", 7, frame=each) for at, each in enumerate(frames, 1)]
+    lag = find_lagging([silent, *still])
+    assert lag.names == ("worker:3",)
+    assert lag.why == "it stands in read (c.py:2), the others in wait (b.py:1)"
+
+
+def test_a_step_is_that_of_all_only_where_each_has_reported_it() -> None:
+    tasks = [*gang(1, 5), StandingTask("worker:1")]
+    assert find_lagging(tasks).why == "all stand, and none differs from the others"
+
+
 def test_in_three_the_odd_use_of_processors_lags() -> None:
     tasks = gang(3, cpu_percent=100.0)
     tasks[1] = tasks[1]._replace(cpu_percent=0.0)

@@ -2,71 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, List
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.master.session.stalling import LIMIT_S, lines, page, running, stands, steps, watched
 from tests.master.session.world import World, job, role
-from tony_core.job.spec import (
-    Job,
-    MasterSpec,
-    Mode,
-    RestartScope,
-    StallAction,
-    Timeouts,
-    Tracking,
-)
+from tony_core.job.spec import MasterSpec, Mode, RestartScope, StallAction, Tracking
 from tony_core.master.session import commands as c
-from tony_core.master.session import events as e
 from tony_core.master.session.lagging import find_lagging
-from tony_core.master.session.stalls import (
-    MOST_ASKED,
-    MOST_EPISODES,
-    MOST_LINES,
-    describe_trouble,
-)
-from tony_core.protocol.messages import Register, Reported, StacksDumped, Stalled
-from tony_core.schedulers.container_pool import Container, PreemptionRequested, PreemptionWithdrawn
+from tony_core.master.session.stalls import MOST_EPISODES, MOST_LINES, describe_trouble
+from tony_core.protocol.messages import Register, Stalled
+from tony_core.schedulers.container_pool import PreemptionRequested, PreemptionWithdrawn
 from tony_core.schedulers.port import AppState
-
-LIMIT_S = 60.0
-
-
-def watched(*roles: Any, action: StallAction = StallAction.WARN, **more: Any) -> Job:
-    timeouts = Timeouts(stall_s=LIMIT_S, stall_action=action, kill_grace_s=1.0)
-    return job(*(roles or (role("worker", 3),)), timeouts=timeouts, **more)
-
-
-def running(spec: Job) -> World:
-    return World(spec, settle_s=0.2).begin().settle()
-
-
-def stands(world: World, name: str, kind: str = "steps", **fields: Any) -> None:
-    """The executor of a task reports it; without a kind, that it moves again."""
-    executor = world.executor(name)
-    fields.setdefault("still_s", LIMIT_S)
-    fields.setdefault("looked", True)
-    report = Stalled(executor.session, executor.restart, kind, **fields)
-    world.report(executor.container.id, report)
-
-
-def shows(world: World, name: str, in_collective: Optional[bool], **fields: Any) -> None:
-    """The executor of a task answers what the stacks of its program show."""
-    executor = world.executor(name)
-    made = StacksDumped(executor.session, executor.restart, 100.0, "", in_collective)
-    world.report(executor.container.id, made._replace(**fields))
-
-
-def steps(world: World, name: str, number: int) -> None:
-    executor = world.executor(name)
-    world.report(executor.container.id, Reported(executor.session, None, {}, number))
-
-
-def lines(world: World) -> List[str]:
-    return [line.kind.value for line in world.story if line.kind.startswith("stall")]
 
 
 def test_a_gang_that_stands_still_is_one_episode_that_names_the_lagging_task() -> None:
@@ -203,6 +153,18 @@ def test_fail_ends_the_job_with_the_task_the_time_and_the_step() -> None:
     assert "tony.task.stall-action=fail" in state.diagnostics
 
 
+def test_the_end_of_the_one_that_has_stalled_names_it_once() -> None:
+    world = running(watched(role("worker"), action=StallAction.FAIL))
+    steps(world, "worker:0", 7)
+    stands(world, "worker:0", step=7)
+    world.settle()
+    world.after(60.0).settle()
+    state = world.machine.state
+    first = state.diagnostics.splitlines()[0]
+    assert first.count("worker:0") == first.count("stalled") == 1
+    assert state.root_cause["message"].startswith("no step for 1 min, the last was 7")
+
+
 def test_fail_ends_a_job_that_ignores_the_failures_of_workers() -> None:
     spec = watched(action=StallAction.FAIL, fail_on_worker_failure=False)
     world = running(spec)
@@ -248,51 +210,6 @@ def test_the_order_is_sent_again_where_the_connection_broke() -> None:
     )  # fmt: skip
     out = world.report(executor.container.id, register)
     assert [type(each) for each in out if isinstance(each, c.EndProgram)] == [c.EndProgram]
-
-
-def _next_master(world: World, kinds: List[Optional[str]], action: StallAction, *at: int) -> World:
-    """Another attempt, with executors that register so."""
-    after = World(watched(action=action), settle_s=0.2)
-    after.now, after.executors, after.journal = world.now + 5.0, world.executors, world.journal
-    held = [world.executor(f"worker:{index}").container for index in range(3)]
-    containers = tuple(Container(x.id, x.node, x.role, x.resources) for x in held)
-    after.feed(e.ContainersInherited(containers, world.journal))
-    for index, kind in enumerate(kinds):
-        executor = world.executor(f"worker:{index}")
-        step = at[index] if at else None
-        stalled = Stalled(0, 0, kind, LIMIT_S + 5.0, step, looked=True) if kind else None
-        after.report(
-            executor.container.id,
-            Register(
-                executor.container.id, "host", 1, 1, "", f"worker:{index}", 0, "running",
-                {"main": 1000}, ran_s=100.0, stalled=dict(stalled._asdict()) if stalled else None,
-            ),
-        )  # fmt: skip
-    return after
-
-
-def test_a_takeover_writes_no_second_line_and_ends_what_has_ended() -> None:
-    world = running(watched())
-    for index in range(3):
-        stands(world, f"worker:{index}")
-    assert lines(world) == ["stalled"]
-    still = _next_master(world, ["steps"] * 3, StallAction.WARN).after(60.0)
-    assert lines(still) == [] and "3 tasks have stalled" in describe_trouble(still.machine.state)
-    stands(still, "worker:0", "")
-    stands(still, "worker:1", "")
-    stands(still, "worker:2", "")
-    assert lines(still) == ["stall-over"]
-    moved = _next_master(world, [None] * 3, StallAction.WARN)
-    assert lines(moved) == ["stall-over"]
-
-
-def test_a_takeover_does_what_the_previous_attempt_had_no_time_for() -> None:
-    world = running(watched())
-    for index in range(3):
-        stands(world, f"worker:{index}")
-    after = _next_master(world, ["steps"] * 3, StallAction.RESTART).settle()
-    after.after(60.0).settle()
-    assert after.machine.state.session == 1 and "stalled" not in lines(after)
 
 
 @pytest.mark.parametrize("fields", [{"session": 3}, {"restart": 2}])
@@ -356,181 +273,6 @@ def test_programs_warned_of_preemption_are_not_ended_until_it_is_withdrawn() -> 
     assert world.machine.state.session == 1
 
 
-def silent(action: StallAction = StallAction.WARN, **more: Any) -> World:
-    """A gang of which only rank 0 reports steps."""
-    world = running(watched(action=action, **more))
-    steps(world, "worker:0", 7)
-    return world
-
-
-def test_ranks_that_report_no_step_are_asked_for_their_stacks() -> None:
-    world = silent()
-    stands(world, "worker:0", looked=False)
-    assert world.asked_for_stacks == ["worker:1", "worker:2"]
-    stands(world, "worker:0", step=7, in_collective=True, frame="train (train.py:31)")
-    shows(world, "worker:1", True, frame="train (train.py:31)")
-    assert lines(world) == []
-    shows(world, "worker:2", False, frame="spin (train.py:9)")
-    (line,) = [each for each in world.story if each.kind == "stalled"]
-    assert line.task == "worker:2" and line.fields["lagging"] == ["worker:2"]
-    assert line.fields["tasks"] == ["worker:0"] and line.fields["count"] == 1
-    assert "worker:0 has stalled: no step for 1 min, the last was 7" in line.text
-    assert "worker:2 lags: it is not in the collective that the others wait in" in line.text
-    assert "spin (train.py:9)" in line.text and world.asked_for_stacks == ["worker:1", "worker:2"]
-    stands(world, "worker:0", "")
-    assert lines(world) == ["stalled", "stall-over"]
-
-
-def test_rank_0_that_is_busy_while_the_others_wait_for_it_is_named() -> None:
-    world = silent()
-    stands(world, "worker:0", in_collective=False, frame="evaluate (train.py:52)")
-    shows(world, "worker:1", True)
-    shows(world, "worker:2", True)
-    (text,) = world.story_texts("stalled")
-    assert "worker:0 lags: it is not in the collective" in text
-
-
-def test_a_rank_without_steps_that_may_lag_is_named_and_rank_0_is_ended() -> None:
-    world = silent(StallAction.RESTART)
-    stands(world, "worker:0", in_collective=None, frame="train (train.py:31)")
-    shows(world, "worker:1", None, frame="train (train.py:31)")
-    shows(world, "worker:2", False, frame="load (data.py:3)")
-    (text,) = world.story_texts("stalled")
-    assert "worker:2 may lag: it stands in load (data.py:3), the others in train" in text
-    world.settle()
-    world.after(30.0).settle()
-    assert world.machine.state.session == 1
-    assert world.machine.state.root_cause["task"] == "worker:0"
-
-
-def test_ranks_that_report_steps_are_not_asked_and_not_named() -> None:
-    world = silent()
-    steps(world, "worker:2", 7)
-    stands(world, "worker:0", in_collective=True)
-    assert world.asked_for_stacks == ["worker:1"]
-    shows(world, "worker:1", True)
-    shows(world, "worker:2", False)  # not asked for
-    assert lines(world) == []  # it may come to stand still as well
-    world.after(25.0)
-    assert "worker:2" not in world.story_texts("stalled")[0]
-
-
-def test_a_first_step_that_comes_after_the_stacks_shows_that_it_does_not_lag() -> None:
-    world = silent(StallAction.RESTART)
-    stands(world, "worker:0", looked=False)
-    shows(world, "worker:2", False)
-    steps(world, "worker:2", 1)
-    shows(world, "worker:1", True)
-    stands(world, "worker:0", in_collective=True)
-    world.after(25.0)
-    assert "worker:2" not in world.story_texts("stalled")[0]
-
-
-def test_without_an_answer_the_line_names_no_rank() -> None:
-    world = silent()
-    stands(world, "worker:0", in_collective=True)
-    shows(world, "worker:1", True)
-    shows(world, "worker:2", False, restart=3)  # late, of another attempt
-    world.after(25.0)
-    (text,) = world.story_texts("stalled")
-    assert "1 of the others report no step" in text and "lags" not in text
-
-
-def test_restart_ends_the_silent_rank_that_lags_and_the_job_goes_on() -> None:
-    world = silent(StallAction.RESTART)
-    stands(world, "worker:0", in_collective=True)
-    shows(world, "worker:1", True)
-    shows(world, "worker:2", False)
-    world.settle()
-    world.after(30.0).settle()
-    state = world.machine.state
-    assert state.session == 1 and len(world.running()) == 3
-    assert state.root_cause["task"] == "worker:2" and state.root_cause["cause"] == "stalled"
-    assert lines(world) == ["stalled", "stall-over"] and state.stalls.stacks == {}
-
-
-def test_a_silent_rank_that_cannot_be_ended_is_given_up_and_the_order_is_sent_again() -> None:
-    world = silent(StallAction.RESTART)
-    stands(world, "worker:0", in_collective=True)
-    shows(world, "worker:1", True)
-    shows(world, "worker:2", False)
-    world.queue = [each for each in world.queue if not each.name.startswith("end program")]
-    executor = world.executor("worker:2")
-    register = Register(executor.container.id, "host", 1, 1, "", "worker:2", 0, "running")
-    out = world.report(executor.container.id, register)
-    assert [type(each) for each in out if isinstance(each, c.EndProgram)] == [c.EndProgram]
-    world.queue = [each for each in world.queue if not each.name.startswith("end program")]
-    world.after(20.0).settle()
-    world.after(20.0).settle()
-    assert world.machine.state.session == 1 and len(world.running()) == 3
-
-
-def test_a_lost_connection_has_the_executor_asked_again() -> None:
-    world = silent()
-    stands(world, "worker:0", in_collective=True)
-    executor = world.executor("worker:2")
-    register = Register(executor.container.id, "host", 1, 1, "", "worker:2", 0, "running")
-    world.report(executor.container.id, register)
-    assert world.asked_for_stacks == ["worker:1", "worker:2", "worker:2"]
-
-
-def test_a_silent_rank_warned_of_preemption_is_not_ended() -> None:
-    world = silent(StallAction.RESTART)
-    world.feed(PreemptionRequested((world.executor("worker:2").container.id,), None))
-    stands(world, "worker:0", in_collective=True)
-    shows(world, "worker:1", True)
-    shows(world, "worker:2", False)
-    world.settle()
-    world.after(30.0).settle()
-    assert lines(world) == ["stalled"] and world.machine.state.session == 0
-
-
-def test_a_stall_that_lasts_is_acted_upon_again_by_new_stacks() -> None:
-    world = silent(StallAction.RESTART)
-    world.feed(PreemptionRequested((world.executor("worker:1").container.id,), None))
-    stands(world, "worker:0", in_collective=True)
-    shows(world, "worker:1", False)
-    shows(world, "worker:2", True)  # worker:1 lags, and is left alone
-    world.feed(PreemptionWithdrawn((world.executor("worker:1").container.id,)))
-    world.after(LIMIT_S + 25.0)
-    assert world.asked_for_stacks == ["worker:1", "worker:2"] * 2
-    shows(world, "worker:1", True)
-    shows(world, "worker:2", False)
-    world.settle()
-    world.after(30.0).settle()
-    assert lines(world) == ["stalled", "stall-lag", "stall-over"]
-    assert world.machine.state.root_cause["task"] == "worker:2"
-
-
-def test_a_next_master_asks_for_the_stacks_itself_and_acts() -> None:
-    world = silent()
-    stands(world, "worker:0", in_collective=True)
-    shows(world, "worker:1", True)
-    shows(world, "worker:2", False)
-    assert lines(world) == ["stalled"]
-    after = _next_master(world, ["steps", None, None], StallAction.RESTART)
-    assert after.asked_for_stacks == ["worker:1", "worker:2"]
-    stands(after, "worker:0", in_collective=True)
-    shows(after, "worker:1", True)
-    shows(after, "worker:2", False)
-    after.settle()
-    after.after(30.0).settle()
-    state = after.machine.state
-    assert state.session == 1 and "stalled" not in lines(after)
-    assert state.root_cause["task"] == "worker:2"
-
-
-def test_tasks_that_train_by_themselves_are_not_asked_for_anothers_stall() -> None:
-    world = silent(mode=Mode.FCFS)
-    stands(world, "worker:0")
-    world.after(1.0)
-    assert lines(world) == ["stalled"] and world.asked_for_stacks == []
-
-
-def page(world: World) -> str:
-    return describe_trouble(world.machine.state)
-
-
 def suspended_pair(action: StallAction = StallAction.WARN) -> World:
     """worker:1 is suspended at step 6, and worker:0 hangs there."""
     world = running(watched(role("worker", 2), action=action))
@@ -589,18 +331,6 @@ def test_episodes_with_lines_are_bounded_and_the_last_line_shows_it() -> None:
     assert "further stalls are not written here" in world.story_texts("stalled")[-1]
 
 
-def test_silent_ranks_are_asked_a_bounded_number_of_times() -> None:
-    world = silent()
-    for _ in range(5 * MOST_ASKED):
-        stands(world, "worker:0", looked=False)
-        stands(world, "worker:0", "")
-        world.after(5.0)
-    assert world.asked_for_stacks == ["worker:1", "worker:2"] * MOST_ASKED
-    stands(world, "worker:0", step=7)
-    world.after(25.0)
-    assert "worker:0 has stalled" in page(world)
-
-
 def test_after_a_suspended_task_goes_on_the_others_have_the_time_of_a_stall_to_move() -> None:
     world = suspended_pair(StallAction.RESTART)
     world.after(LIMIT_S)
@@ -614,17 +344,6 @@ def test_after_a_suspended_task_goes_on_the_others_have_the_time_of_a_stall_to_m
     assert world.machine.state.session == 1
     assert world.machine.state.root_cause["task"] == "worker:0"
     assert lines(world) == ["stalled", "stall-lag", "stall-over"]
-
-
-def test_the_next_master_knows_which_lag_the_story_names() -> None:
-    world = running(watched())
-    for index in range(3):
-        stands(world, f"worker:{index}", step=7 - (index == 2))
-    assert world.journal["stalled"] == {"": ("worker:2", 1)}
-    same = _next_master(world, ["steps"] * 3, StallAction.WARN, 7, 7, 6).after(60.0)
-    assert lines(same) == [] and "worker:2 lags" in page(same)
-    other = _next_master(world, ["steps"] * 3, StallAction.WARN, 7, 6, 7).after(60.0)
-    assert lines(other) == ["stall-lag"] and "worker:1 lags" in page(other)
 
 
 def test_quiet_tasks_wait_for_one_that_waits_for_its_start() -> None:
@@ -670,65 +389,3 @@ def test_thousands_that_stall_at_once_are_looked_at_together(
         world.after(1.0)
     assert sum(looks) == 40 and len(written) == 2
     assert lines(world).count("stalled") == lines(world).count("stall-over") == len(looks)
-
-
-SHOWN = (True, False, None)
-
-
-class Rank(NamedTuple):
-    """What one rank of a gang does."""
-
-    reports: bool  # steps, before the stall
-    stands: bool
-    reports_later: bool  # its first step, once it was asked for its stacks
-    answers: bool
-    in_collective: Optional[bool]
-
-
-RANKS = [
-    *(Rank(reports, True, False, True, at) for reports in (True, False) for at in SHOWN),
-    Rank(True, False, False, False, None),
-    *(Rank(False, False, later, True, at) for later in (True, False) for at in SHOWN),
-    *(Rank(False, False, later, False, None) for later in (True, False)),
-]
-
-
-@pytest.mark.parametrize("first", RANKS)
-def test_only_one_that_stands_or_is_outside_of_their_collective_is_ended(first: Rank) -> None:
-    for more in itertools.combinations_with_replacement(RANKS, 2):
-        _check_who_is_ended([first, *more])
-
-
-def _check_who_is_ended(ranks: List[Rank]) -> None:
-    world = running(watched(action=StallAction.RESTART))
-    gang = {f"worker:{index}": rank for index, rank in enumerate(ranks)}
-    ended: List[str] = []
-
-    def note_end(command: c.EndProgram) -> None:
-        ended.append(world.executors[command.container_id].task)
-
-    world.do_EndProgram = note_end  # type: ignore[method-assign]
-    for name, rank in gang.items():
-        if rank.reports:
-            steps(world, name, 7)
-    for name, rank in gang.items():
-        if rank.stands:
-            stands(world, name, "steps" if rank.reports else "quiet", looked=False)
-    for name, rank in gang.items():
-        if rank.reports_later and not rank.stands:
-            steps(world, name, 8)
-    for name, rank in gang.items():
-        if rank.stands:
-            kind = "steps" if rank.reports else "quiet"
-            frame = str(rank.in_collective)
-            stands(world, name, kind, in_collective=rank.in_collective, frame=frame)
-        elif rank.answers:
-            shows(world, name, rank.in_collective, frame=str(rank.in_collective))
-    world.after(25.0)
-    waits = any(rank.stands and rank.in_collective for rank in ranks)
-    has_stalled = any(rank.stands and rank.reports for rank in ranks)
-    assert len(ended) == (has_stalled or all(rank.stands for rank in ranks))
-    for name in ended:
-        rank = gang[name]
-        silent = rank.answers and not rank.reports and not rank.reports_later
-        assert rank.stands or (silent and waits and rank.in_collective is False)

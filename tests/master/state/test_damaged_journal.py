@@ -33,7 +33,7 @@ RECORD: Dict[str, Any] = {
     "untracked": ["worker"],
     "returning": [], "alone": {"worker:0": {"restarts": 1, "last_quick": None}},
     "chief_done": False, "outcome": None, "diagnostics": "", "root": {"task": "worker:0"},
-    "result": "",
+    "result": "", "stalled": {"": ["worker:1", 2]},
 }  # fmt: skip
 WHOLE: Dict[str, Any] = {
     "version": 1, "attempt": 1, "record": RECORD, "executors": {"c1": "node1:4000"},
@@ -58,6 +58,8 @@ BROKEN = [
     SAMPLE.replace(b'"FAILED"', b"[]"), SAMPLE.replace(b'["worker"]', b"[[]]"),
     SAMPLE.replace(b'{"worker":0}', b'{"worker":"x"}'),
     SAMPLE.replace(b'{"restarts":1,"last_quick":null}', b"{}"),
+    SAMPLE.replace(b'{"":["worker:1",2]}', b"[]"), SAMPLE.replace(b'["worker:1",2]', b'"x"'),
+    SAMPLE.replace(b'["worker:1",2]', b'["x","y"]'), SAMPLE.replace(b'["worker:1",2]', b"[]"),
 ]  # fmt: skip
 
 

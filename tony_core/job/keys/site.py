@@ -20,7 +20,7 @@ _MEASURING = [
         fills="Metrics.interval_s", off=Off.DEFAULT,
         doc="How often executors measure their tasks."),
     Key("tony.task.gpu-metrics.enabled", Kind.BOOL, default="true", fills="Metrics.gpu",
-        doc="Whether GPUs are measured too."),
+        doc="Whether GPUs are measured too: every 10 s at first, every 45 s after two minutes."),
     Key("tony.gpu-exec-path", Kind.TEXT, fills="Metrics.gpu_exec_path",
         doc="Where nvidia-smi is, when not on the PATH."),
     Key("tony.task.gpu-check", Kind.BOOL, default="true", fills="Metrics.gpu_check",

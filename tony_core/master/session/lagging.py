@@ -25,7 +25,7 @@ it is well.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Callable, Hashable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 BUSY_PERCENT = 50.0  # of a core: it spins
 IDLE_PERCENT = 10.0
@@ -80,12 +80,13 @@ def find_lagging(tasks: Sequence[StandingTask]) -> Lag:
     if outside and len(outside) <= len(inside):
         where = f" (it stands in {outside[0].frame})" if outside[0].frame else ""
         return Lag(_names(outside), f"it is not in the collective that the others wait in{where}")
-    odd = _odd_ones(still, _frame) or _odd_ones([t for t in compared if t.frame], _frame)
+    odd, others = _odd_ones(still, _frame)
+    if not odd:
+        odd, others = _odd_ones([task for task in compared if task.frame], _frame)
     if odd:
-        others = next(t.frame for t in compared if t.frame and t.frame != odd[0].frame)
         why = f"it stands in {odd[0].frame}, the others in {others}"
         return Lag(_names(odd), why, odd[0].is_still)
-    odd = _odd_ones(still, _activity) or _odd_ones(compared, _activity)
+    odd = _odd_ones(still, _activity)[0] or _odd_ones(compared, _activity)[0]
     if odd and odd[0].is_still:
         is_idle = _activity(odd[0]) == "idle"
         used = f"{odd[0].cpu_percent:.0f} % of a core"
@@ -98,7 +99,7 @@ def find_lagging(tasks: Sequence[StandingTask]) -> Lag:
         return Lag((), "the others go on")
     if len(still) < len(compared):
         return Lag((), "the others report no step, and their stacks do not show which one lags")
-    step = f" at step {steps[0]}" if steps else ""
+    step = f" at step {steps[0]}" if steps and len(steps) == len(still) else ""
     return Lag((), f"all stand{step}, and none differs from the others" if len(tasks) > 1 else "")
 
 
@@ -117,19 +118,19 @@ def _activity(task: StandingTask) -> Optional[str]:
 
 
 def _odd_ones(
-    tasks: Sequence[StandingTask], key: Callable[[StandingTask], Optional[Hashable]]
-) -> List[StandingTask]:
-    """The few that differ from all others, which are alike; none where that is not so clear.
+    tasks: Sequence[StandingTask], key: Callable[[StandingTask], Optional[str]]
+) -> Tuple[List[StandingTask], str]:
+    """The few that differ from all others, and what these share; none where it is not so clear.
 
     Of those that differ the ones that stand still; and none that waits in a collective which others
     are not in.
     """
     keys = [key(task) for task in tasks]
     if len(tasks) < 3 or None in keys:
-        return []
+        return [], ""
     (common, count), *rest = Counter(keys).most_common()
     if len(rest) != 1 or 2 * count <= len(tasks):
-        return []
+        return [], ""
     odd = [task for task, each in zip(tasks, keys) if each != common]
     waits = any(t.in_collective for t in odd) and any(t.in_collective is False for t in tasks)
-    return [] if waits else [task for task in odd if task.is_still] or odd
+    return [] if waits else [task for task in odd if task.is_still] or odd, common or ""

@@ -270,7 +270,9 @@ def _act(state: State, group: str, still: Sequence[TaskRecord], lag: Lag, text: 
     is_warned = any(each.name in state.preemptions.sent for each in (*still, task))
     if not is_suspended and not is_warned:
         setting = f"tony.task.stall-action={action.value}"
-        _end_program(state, task, f"{text} ({setting})")
+        name, _, what = text.partition(" has stalled: ")
+        why = what if name == task.name else text  # what it becomes a part of names the task
+        _end_program(state, task, f"{why} ({setting})")
     _set_repeat(state, group, task)
 
 

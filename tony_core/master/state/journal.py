@@ -230,6 +230,14 @@ def _are_counts(value: Any) -> bool:
     return isinstance(value, dict) and all(_is_count(count) for count in value.values())
 
 
+def _are_stalls(value: Any) -> bool:
+    """Whether they are the episodes with lines: by group, who lags and how many lines."""
+    return isinstance(value, dict) and all(
+        isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) and _is_count(one[1])
+        for one in value.values()
+    )
+
+
 _STATES = tuple(state.value for state in AppState)
 #: The fields that the session machine restores, each with its check.
 _RECORD: Mapping[str, Callable[[Any], bool]] = {
@@ -244,6 +252,7 @@ _RECORD: Mapping[str, Callable[[Any], bool]] = {
     "untracked": _is_list_of_texts,
     "returning": _is_list_of_texts,
     "alone": _are_tries,
+    "stalled": _are_stalls,
     "outcome": lambda value: value is None or value in _STATES,
     "diagnostics": _is_text_or_none,
     "root": lambda value: isinstance(value, dict),
