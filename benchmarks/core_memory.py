@@ -49,12 +49,12 @@ def main() -> None:
             "not watched": lambda: held(home, 1, calm_s, "reports"),
         }
         reporting = by_turns(args.runs, ways, warm=0)
-        watched, alone = ([run["idle"] for run in reporting[way]] for way in ways)
+        watched, unwatched = ([run["idle"] for run in reporting[way]] for way in ways)
         figure(
             "an executor's share of a core, its program reports and is watched for stalls",
             median(watched), "cores",
-            floor=median(alone), floor_is="the same without tony.task.stall-timeout",
-            bar=IDLE_BAR, each=watched, floors=alone, runs=args.runs, over_s=calm_s,
+            floor=median(unwatched), floor_is="the same without tony.task.stall-timeout",
+            bar=IDLE_BAR, each=watched, floors=unwatched, runs=args.runs, over_s=calm_s,
         )  # fmt: skip
         more = [held(home, many, 1.0)]
         for count, samples in ((1, one), (many, more)):

@@ -192,7 +192,7 @@ def main() -> None:
         )
     enough_files(tasks)
     ways = {
-        way: lambda way=way: sample(tasks, seconds, way, every_s)  # type: ignore[misc]
+        way: lambda way=way: sample(tasks, seconds, way, every_s)
         for way in OPTIONS
     }
     report(tasks, seconds, runs, by_turns(runs, ways, warm=0))
