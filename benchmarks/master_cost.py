@@ -191,10 +191,7 @@ def main() -> None:
             f" to start first: let it take {2 * every_s:g} s"
         )
     enough_files(tasks)
-    ways = {
-        way: lambda way=way: sample(tasks, seconds, way, every_s)
-        for way in OPTIONS
-    }
+    ways = {way: lambda way=way: sample(tasks, seconds, way, every_s) for way in OPTIONS}
     report(tasks, seconds, runs, by_turns(runs, ways, warm=0))
 
 
