@@ -16,7 +16,6 @@ Needs as many open files as connections, in each of two processes (``ulimit -Hn`
 from __future__ import annotations
 
 import argparse
-import resource
 import select
 import socket
 import sys
@@ -25,15 +24,13 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List
 
-from measuring import cpu_s, figure, median, rss_kb
-from simulated import SPREAD, WITHIN_S, Executors, Gang, address_of, start_bare
+from measuring import cpu_s, figure, master_bar_mb, median, rss_kb
+from simulated import SPREAD, WITHIN_S, Executors, Gang, address_of, enough_files, start_bare
 from simulated_master import HEARTBEAT_S
 
 ECHO = str(Path(__file__).resolve().with_name("bare_echo.py"))
-SPARE_FILES = 100
 READY_BAR_S = {"tensorflow": 5.0, "jax": 30.0}
 STEADY_S, QUICK_S = {"tensorflow": 5.0, "jax": 20.0}, 2.0
-MASTER_KB, TASK_KB = 40 * 1024, 10
 BEAT_BYTES = 45
 
 
@@ -137,16 +134,6 @@ def _echoes(poll: Any, by_number: Dict[int, socket.socket]) -> int:
     return received
 
 
-def enough_files(count: int) -> None:
-    """Raise the limit for us and those we start, as far as it can be."""
-    wanted = count + SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        sys.exit(f"{count} connections need {wanted} open files, the limit is {hard} (ulimit -Hn)")
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -190,7 +177,7 @@ def report(framework: str, count: int, runs: int, found: Dict[str, List[Dict[str
     figure(
         f"{name}: the master's memory", of("ours", "rss_kb") / 1024, "MB",
         floor=of("floor", "rss_kb") / 1024, floor_is=bare,
-        bar=(MASTER_KB + TASK_KB * count) / 1024,
+        bar=master_bar_mb(count),
         kb_for_a_task=(of("ours", "rss_kb") - of("ours", "empty_kb")) / count, **more,
     )  # fmt: skip
     figure(

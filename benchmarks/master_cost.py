@@ -3,9 +3,10 @@
     python benchmarks/master_cost.py [--quick] [--tasks 1000] [--seconds 60] [--runs 3]
 
 The master is real, in a process of its own, with simulated executors as in ``core_scale.py``: each
-sends a heartbeat each second, and every five seconds four measures and a report of the program with
-three values. Three masters take turns: one that records nothing while the job runs (the floor), one
-that writes history as every job's does, and one that is scraped each 15 seconds as well, with
+sends a heartbeat each second. Four masters take turns: the floor gets heartbeats alone, and records
+nothing while the job runs. The others get four measures and a report of the program with
+three values as well, of each executor every five seconds: one that only keeps them in memory, one
+that writes history as every job's does, and one that is scraped each 15 seconds too, with
 ``tony.task.stall-timeout`` set.
 
 An answer to Prometheus is timed by the scraper, in a process of its own. What it takes of the
@@ -25,9 +26,8 @@ import time
 from typing import Any, Dict, Iterator, List, NamedTuple
 from urllib.parse import urlsplit
 
-from core_scale import MASTER_KB, TASK_KB, enough_files
-from measuring import by_turns, cpu_s, exact_cpu_s, figure, median, rss_kb
-from simulated import Gang
+from measuring import by_turns, cpu_s, exact_cpu_s, figure, master_bar_mb, median, rss_kb
+from simulated import Gang, enough_files
 from simulated_master import STALL_WATCH, WITHOUT_HISTORY
 
 EVERY_BEATS = 5  # heartbeats, measures and a report
@@ -35,7 +35,11 @@ EVERY_S, QUICK_EVERY_S = 15.0, 2.0  # scrapes
 SOON_S = 0.005  # from a scrape to the small page: it is being answered then
 CALM_S = 5.0
 CORE_BAR, ANSWER_BAR_S = 0.02, 0.1
-WITHOUT, HISTORY, ALL = "nothing recorded", "history", "history, scrapes and stall watch"
+HEARTBEATS, SAMPLES = "heartbeats alone", "samples, nothing recorded"
+HISTORY, ALL = "samples and history", "samples, history, scrapes and stall watch"
+OPTIONS = {
+    HEARTBEATS: (WITHOUT_HISTORY,), SAMPLES: (WITHOUT_HISTORY,), HISTORY: (), ALL: (STALL_WATCH,)
+}  # fmt: skip
 
 
 class Answer(NamedTuple):
@@ -100,9 +104,8 @@ def spent_on(answers: List[Answer], cores: float) -> List[float]:
 
 def sample(tasks: int, seconds: float, way: str, every_s: float) -> Dict[str, Any]:
     """One job: the master's share of a core while it runs, and what its history holds then."""
-    options = {WITHOUT: (WITHOUT_HISTORY,), HISTORY: (), ALL: (STALL_WATCH,)}[way]
-    with Gang("jax", tasks, *options) as gang:
-        gang.executors.measures_every = EVERY_BEATS
+    with Gang("jax", tasks, *OPTIONS[way]) as gang:
+        gang.executors.measures_every = 0 if way == HEARTBEATS else EVERY_BEATS
         gang.beat(min(CALM_S, seconds / 3))
         with contextlib.ExitStack() as stack:
             answers: List[Answer] = []
@@ -126,18 +129,20 @@ def report(tasks: int, seconds: float, runs: int, found: Dict[str, List[Dict[str
     def of(way: str, key: str) -> float:
         return median([each[key] for each in found[way]])
 
-    floor, floor_is = of(WITHOUT, "cores"), f"a master of {tasks} tasks that records nothing"
-    for way in (HISTORY, ALL):
+    floor, floor_is = of(HEARTBEATS, "cores"), f"a master of {tasks} tasks with heartbeats alone"
+    before = floor
+    for way in (SAMPLES, HISTORY, ALL):
         cores = of(way, "cores")
         figure(
             f"{way} of {tasks} tasks: a master's share of a core", cores, "cores",
             floor=floor, floor_is=floor_is,
             bar=CORE_BAR, bar_is=f"{CORE_BAR} cores over the floor",
             held=cores - floor <= CORE_BAR, each=[each["cores"] for each in found[way]],
-            floors=[each["cores"] for each in found[WITHOUT]],
-            over_history=cores - of(HISTORY, "cores"), runs=runs, seconds=seconds,
+            floors=[each["cores"] for each in found[HEARTBEATS]],
+            over_one_before=cores - before, runs=runs, seconds=seconds,
             machine_cores=os.cpu_count(),
         )  # fmt: skip
+        before = cores
     answers: List[Answer] = [answer for each in found[ALL] for answer in each["answers"]]
     for name, times, bar in (
         ("the master's processor time", spent_on(answers, of(HISTORY, "cores")), ANSWER_BAR_S),
@@ -151,8 +156,8 @@ def report(tasks: int, seconds: float, runs: int, found: Dict[str, List[Dict[str
         )  # fmt: skip
     figure(
         f"{ALL} of {tasks} tasks: the master's memory", of(ALL, "rss_kb") / 1024, "MB",
-        floor=of(WITHOUT, "rss_kb") / 1024, floor_is=floor_is,
-        bar=(MASTER_KB + TASK_KB * tasks) / 1024, history_alone=of(HISTORY, "rss_kb") / 1024,
+        floor=of(HEARTBEATS, "rss_kb") / 1024, floor_is=floor_is,
+        bar=master_bar_mb(tasks), history_alone=of(HISTORY, "rss_kb") / 1024,
     )  # fmt: skip
     figure(
         f"history of {tasks} tasks on disk after {seconds:g} s", of(ALL, "bytes") / 1024, "KB",
@@ -160,7 +165,7 @@ def report(tasks: int, seconds: float, runs: int, found: Dict[str, List[Dict[str
     )  # fmt: skip
     figure(
         f"{ALL} of {tasks} tasks: from the last program's end to the job's", of(ALL, "end_s"), "s",
-        floor=of(WITHOUT, "end_s"), floor_is=floor_is,
+        floor=of(HEARTBEATS, "end_s"), floor_is=floor_is,
     )  # fmt: skip
 
 
@@ -180,13 +185,13 @@ def main() -> None:
         words.runs or (1 if words.quick else 3),
         words.every or (QUICK_EVERY_S if words.quick else EVERY_S),
     )
-    if seconds <= every_s:
-        parser.error(f"a sample of {seconds:g} s has no scrape each {every_s:g} s")
+    if seconds < 2 * every_s:
+        parser.error(
+            f"a sample of {seconds:g} s may have no scrape each {every_s:g} s, whose process has"
+            f" to start first: let it take {2 * every_s:g} s"
+        )
     enough_files(tasks)
-    ways = {
-        way: lambda way=way: sample(tasks, seconds, way, every_s)  # type: ignore[misc]
-        for way in (WITHOUT, HISTORY, ALL)
-    }
+    ways = {way: lambda way=way: sample(tasks, seconds, way, every_s) for way in OPTIONS}
     report(tasks, seconds, runs, by_turns(runs, ways, warm=0))
 
 

@@ -21,6 +21,7 @@ PATHS = [str(CHECKOUT / part) for part in (".", "executor", "program")]
 TONY = [sys.executable, "-m", "tony_core.cli.main"]
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
+MASTER_KB, TASK_KB = 40 * 1024, 10  # the most memory of a master, and for each task
 HELD, MISSED = "held", "missed"
 
 
@@ -61,6 +62,11 @@ def figure(
     line.update({key: rounded(sample) for key, sample in more.items()})
     line["load"] = round(os.getloadavg()[0], 2)
     print(json.dumps(line), flush=True)
+
+
+def master_bar_mb(tasks: int) -> float:
+    """The most memory that a master of so many tasks may hold."""
+    return (MASTER_KB + TASK_KB * tasks) / 1024
 
 
 def judged(value: float, bar: float, *, least: bool = False) -> Dict[str, Any]:

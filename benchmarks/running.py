@@ -17,13 +17,14 @@ from typing import Any, Callable, Dict, List
 SELF = str(Path(__file__).resolve())
 STEP_S = 0.020
 VALUES = 64  # numbers that a step's all-reduce adds up
+REPORT_S = 0.5
 
 
 # ------------------------------------------------------------------ what the tasks run
 
 
 def be_program(verb: str, folder: str, *words: str) -> None:
-    """Write down when this began; then ``ends``, ``waits`` or ``steps``."""
+    """Write down when this began; then ``ends``, ``waits``, ``reports`` or ``steps``."""
     index = os.environ.get("TASK_INDEX") or os.environ.get("RANK") or "0"
     session = os.environ.get("SESSION_ID", "0")
     Path(folder, f"began-{session}-{index}").write_text(f"{time.time()} {os.getpid()}")
@@ -34,10 +35,22 @@ def be_program(verb: str, folder: str, *words: str) -> None:
         end = time.monotonic() + 600
         while time.monotonic() < end and not Path(folder, "go").exists():
             time.sleep(0.05 if words else 600)
+    elif verb == "reports":
+        report_steps(600)
     elif verb == "steps":
         rate = steps(int(words[0]))
         if rate is not None:
             Path(folder, "rate").write_text(f"{rate}")
+
+
+def report_steps(seconds: float) -> None:
+    """Report a step twice a second, as a program does that imports ``tony``."""
+    sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)  # which -I leaves out
+    import tony
+
+    for step in range(int(seconds / REPORT_S)):
+        tony.report(step=step)
+        time.sleep(REPORT_S)
 
 
 def steps(count: int) -> Any:

@@ -8,6 +8,7 @@ end: one thread that speaks the protocol over TCP for all of them, each on a con
 from __future__ import annotations
 
 import json
+import resource
 import select
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from typing import IO, Any, Callable, Deque, Dict, List, Tuple
 from measuring import rss_kb, until
 from simulated_master import HEARTBEAT_S, SECRET  # puts tony_core on the path
 
+from tony_core.measures import CPU_PERCENT, GPU_MEMORY_MB, GPU_PERCENT, RSS_MB
 from tony_core.protocol.channel import Channel, container_key
 from tony_core.protocol.messages import (
     Acknowledge,
@@ -41,6 +43,7 @@ MASTER = str(Path(__file__).with_name("simulated_master.py"))
 AGAIN_S = 0.5  # until an executor whose connection was lost calls again
 PORTS = {"main": 30000}
 SPREAD = 100  # heartbeats leave in so many portions a second
+SPARE_FILES = 100  # besides the connections
 WITHIN_S = 300.0
 
 
@@ -105,6 +108,16 @@ def start_bare(words: List[str], folder: Path) -> Tuple[subprocess.Popen[bytes],
         )  # fmt: skip
     assert process.stdout is not None
     return process, process.stdout
+
+
+def enough_files(count: int) -> None:
+    """Raise the limit for us and those we start, as far as it can be."""
+    wanted = count + SPARE_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        sys.exit(f"{count} connections need {wanted} open files, the limit is {hard} (ulimit -Hn)")
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Executor:
@@ -216,8 +229,8 @@ class Executors:
         """What an executor measures and a program reports, four metrics and three."""
         now, session = time.monotonic(), executor.session
         executor.channel.send(
-            Measured(session, {"cpu_percent": now % 800, "rss_mb": now % 999,
-                               "gpu_percent": now % 100, "gpu_memory_mb": now % 40_000})
+            Measured(session, {CPU_PERCENT: now % 800, RSS_MB: now % 999,
+                               GPU_PERCENT: now % 100, GPU_MEMORY_MB: now % 40_000})
         )  # fmt: skip
         executor.channel.send(Reported(session, now % 1, {"loss": 1 / now, "rate": now}, int(now)))
 

@@ -84,7 +84,7 @@ class GivingPool(ContainerPool):
     def stop(self, container_id: str) -> None:
         self._end(container_id, ExitCause.RELEASED)
 
-    def report(self, progress: float, tracking_url: str) -> None:
+    def report(self, progress: float, tracking_url: str, trouble: str = "") -> None:
         pass
 
     def finish(self, state: AppState, diagnostics: str, tracking_url: str = "") -> None:
@@ -115,8 +115,8 @@ def _log(text: str) -> None:
 def be_master(folder: str, framework: str, count: str, *options: str) -> int:
     """Serve one job of that many workers."""
     if WITHOUT_HISTORY in options:
-        Recorder.changed = Recorder.flush = Recorder.summarise = _nothing  # type: ignore
-        Recorder.add_points = _nothing  # type: ignore[method-assign, assignment]
+        Recorder.changed = Recorder.flush = Recorder.summarise = _nothing  # type: ignore[method-assign]
+        Recorder.add_points = _nothing  # type: ignore[method-assign]
     role = Role("worker", int(count), Resources(), "true")
     stall_s = STALL_S if STALL_WATCH in options else None
     times = Timeouts(heartbeat_s=HEARTBEAT_S, stall_s=stall_s)

@@ -26,6 +26,8 @@ WALL_S = "wall_s"
 # By the master.
 HEARTBEAT_GAP_S = "heartbeat_gap_s"  # the longest time without a message of the executor
 
+STEPS_PER_SECOND = "steps_per_second"  # of the last minute, for pages and Prometheus
+
 # What a program reports of itself.
 PROGRESS = "progress"
 STEP = "step"

@@ -54,7 +54,9 @@ MEASURES: Mapping[str, Measure] = {
     measures.GPU_MEMORY_TOTAL_MB: Measure(
         "tony_task_gpu_memory_size_bytes", _MB, "Memory that its GPUs have."
     ),
-    "steps_per_second": Measure("tony_task_steps_per_second", 1.0, "Steps of the last minute."),
+    measures.STEPS_PER_SECOND: Measure(
+        "tony_task_steps_per_second", 1.0, "Steps of the last minute."
+    ),
     measures.SAVED: Measure("tony_task_checkpoint_step", 1.0, "Step of its last checkpoint."),
 }
 

@@ -17,7 +17,7 @@ from tests.importgraph import CHECKOUT
 BENCHMARKS = CHECKOUT / "benchmarks"
 PROGRAMS = sorted(path.name for path in BENCHMARKS.glob("core_*.py"))
 FIGURES_OF = {
-    "core_commands.py": 3, "core_detection.py": 4, "core_memory.py": 4, "core_overhead.py": 2,
+    "core_commands.py": 3, "core_detection.py": 4, "core_memory.py": 5, "core_overhead.py": 2,
     "core_scale.py": 8, "core_start.py": 5,
 }  # fmt: skip
 
@@ -138,16 +138,40 @@ def test_executors_that_are_simulated_get_their_spec_and_end_well() -> None:
 def test_what_a_master_keeps_and_shows_is_measured_in_one_run() -> None:
     found = lines("master_cost.py", "--quick", "--tasks", "20", timeout=300)
     assert [figure_line["unit"] for figure_line in found] == [
-        *["cores"] * 2,
+        *["cores"] * 3,
         *["s"] * 3,
         "MB",
         "KB",
         "s",
     ]
-    assert found[0]["floors"] == found[1]["floors"], "one run"
-    answer = found[2]
+    assert found[0]["floors"] == found[1]["floors"] == found[2]["floors"], "one run"
+    assert "heartbeats alone" in found[0]["floor_is"], "what samples cost is not in the floor"
+    answer = found[3]
     assert answer["answers"] >= 2 and answer["samples"] > 20 * 10
-    assert found[3]["value"] > 0 and found[6]["points_kb"] > 0
+    assert found[4]["value"] > 0 and found[7]["points_kb"] > 0
+
+
+def test_a_sample_is_long_enough_for_a_scrape() -> None:
+    done = run("master_cost.py", "--tasks", "20", "--seconds", "20", "--every", "15")
+    assert done.returncode == 2 and "may have no scrape each 15 s" in done.stderr
+
+
+@pytest.mark.parametrize("way", ["HEARTBEATS", "SAMPLES"])
+def test_only_the_floor_gets_no_samples(
+    module: Any, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    cost = module("master_cost")
+    gangs: List[Any] = []
+
+    class Watched(cost.Gang):  # type: ignore[name-defined, misc]
+        def __init__(self, *words: Any) -> None:
+            super().__init__(*words)
+            gangs.append(self)
+
+    monkeypatch.setattr(cost, "Gang", Watched)
+    found = cost.sample(3, 1.0, getattr(cost, way), 15.0)
+    assert found["points_bytes"] == 0, "neither records anything"
+    assert bool(gangs[0].executors.measures_every) is (way == "SAMPLES")
 
 
 @pytest.mark.slow

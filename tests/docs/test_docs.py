@@ -206,7 +206,7 @@ def test_files_that_are_named_are_there(page: str) -> None:
     text = re.sub(r"^```.*?^```$", "", PAGES[page].read_text(), flags=re.MULTILINE | re.DOTALL)
     there = ["/__main__.py"] + [
         f"/{path.relative_to(CHECKOUT)}"
-        for root in ("tony_core", "executor", "program", "plugins", "tests")
+        for root in ("tony_core", "executor", "program", "plugins", "benchmarks", "tests")
         for path in (CHECKOUT / root).rglob("*.py")
     ]
     named = set(re.findall(r"`([a-z_\d/]+\.py)`", text))

@@ -19,7 +19,7 @@ from tony_core.master.session.machine import SessionMachine
 from tony_core.protocol.reactor import Reactor, Timer
 
 Performers = Mapping[Type[Any], Callable[[Any], object]]
-Deadline = Callable[[], Optional[float]]
+NextDeadline = Callable[[], Optional[float]]
 
 
 class MachineLoop:
@@ -36,7 +36,7 @@ class MachineLoop:
         is_held: Callable[[], bool],
         handled: Callable[[e.Event], object],
         settled: Callable[[], object],
-        deadlines: Sequence[Deadline],
+        deadlines: Sequence[NextDeadline],
         due: Callable[[float], object],
     ) -> None:
         self.machine: SessionMachine

@@ -15,7 +15,7 @@ from tony_core.history.metric_series import SeriesStore
 from tony_core.history.store import HistoryWriter
 from tony_core.master.recorder import Recorder
 from tony_core.master.view import Clean, JobInfo, progress_of, trouble_of, view_job
-from tony_core.measures import STEP
+from tony_core.measures import STEP, STEPS_PER_SECOND
 from tony_core.protocol.reactor import Reactor
 from tony_core.schedulers.container_pool import PoolInfo
 from tony_core.view import JobView
@@ -136,7 +136,7 @@ class Publisher:
             steps = self.series.series(task, STEP)
             rate = steps.rate(self.wall(self._reactor.now()), RATE_S)
             if rate is not None:
-                found["steps_per_second"] = round(rate, 6)
+                found[STEPS_PER_SECOND] = round(rate, 6)
         return found
 
     def add_measures(self, task: str, values: Mapping[str, float]) -> None:
