@@ -37,6 +37,7 @@ from tony_core.protocol.messages import (
     Running,
     Shutdown,
     Start,
+    Welcome,
 )
 
 MASTER = str(Path(__file__).with_name("simulated_master.py"))
@@ -159,6 +160,7 @@ class Executors:
         self.acknowledged = 0
         self.beats = 0
         self.measures_every = 0  # heartbeats, measures and a report of the program; 0: never
+        self._measured_every = self._reported_every = 1  # ...at least, as the master says
         self._round = 0
         self.calls_again = 0
         self._finalizer = False
@@ -219,20 +221,25 @@ class Executors:
             for number in list(self._by_number):
                 if number % SPREAD == self._portion:
                     executor = self._by_number[number]
-                    every = self.measures_every
-                    if every and (self._round + number // SPREAD) % every == 0:
-                        self._measure(executor)
+                    if self.measures_every:
+                        self._measure(executor, self._round + number // SPREAD)
                     self._send(executor, Heartbeat())
                     self.beats += 1
 
-    def _measure(self, executor: _Executor) -> None:
-        """What an executor measures and a program reports, four metrics and three."""
+    def _measure(self, executor: _Executor, beat: int) -> None:
+        """What an executor measures and a program reports, four metrics and three.
+
+        As seldom as the master says: of many tasks it hears less often.
+        """
         now, session = time.monotonic(), executor.session
-        executor.channel.send(
-            Measured(session, {CPU_PERCENT: now % 800, RSS_MB: now % 999,
-                               GPU_PERCENT: now % 100, GPU_MEMORY_MB: now % 40_000})
-        )  # fmt: skip
-        executor.channel.send(Reported(session, now % 1, {"loss": 1 / now, "rate": now}, int(now)))
+        if beat % max(self.measures_every, self._measured_every) == 0:
+            executor.channel.send(
+                Measured(session, {CPU_PERCENT: now % 800, RSS_MB: now % 999,
+                                   GPU_PERCENT: now % 100, GPU_MEMORY_MB: now % 40_000})
+            )  # fmt: skip
+        if beat % max(self.measures_every, self._reported_every) == 0:
+            values = {"loss": 1 / now, "rate": now}
+            executor.channel.send(Reported(session, now % 1, values, int(now)))
 
     def end_all(self) -> None:
         """Every program ends well."""
@@ -272,7 +279,10 @@ class Executors:
             self._call_again(executor)
             return
         for message in executor.channel.receive(data):
-            if isinstance(message, Prepare):
+            if isinstance(message, Welcome):
+                self._measured_every = round(message.metrics_interval_s / HEARTBEAT_S)
+                self._reported_every = round(message.reports_interval_s / HEARTBEAT_S)
+            elif isinstance(message, Prepare):
                 executor.task, executor.session = message.task, message.session
                 executor.phase = "ready"
                 executor.channel.send(Ready(message.session, "10.11.12.13", PORTS))

@@ -28,6 +28,7 @@ from tony_core.client.errors import UsageError
 from tony_core.history import metric_series
 from tony_core.job.keys.table import table
 from tony_core.job.spec import Job
+from tony_core.master.executors import task_commands
 from tony_core.master.tracking import log_queue, tracker
 from tony_core.master.web import tunnels
 from tony_core.protocol import tunnel
@@ -235,6 +236,8 @@ HALF = {0.5: "half", 1.0: "whole"}
         ("notebook-and-shell", f"A job has at most {tunnels.MOST_OPEN} tunnels at a time"),
         ("notebook-and-shell", f"and {tunnel.MAX_STREAMS} streams in all of them"),
         ("metrics", f"read every {HALF[observer.REPORTS_EVERY_S]} second"),
+        ("metrics", f"takes {task_commands.REPORTS_A_SECOND:g} reports"),
+        ("metrics", f"and {task_commands.MEASURES_A_SECOND:g} measurements a second"),
         ("metrics", f"history keeps up to {metric_series.POINTS} points of a metric"),
         ("metrics", f"(at least {metric_series.FEWEST}) where"),
         ("metrics", f"the first {log_queue.MOST_NAMES:,} names of metrics"),

@@ -240,6 +240,7 @@ class Welcome(NamedTuple):
     gpu_exec_path: str = ""  # tony.gpu-exec-path
     shell_enabled: bool = False  # tony.shell.enabled
     notebook_enabled: bool = False  # tony.notebook.enabled
+    reports_interval_s: float = 0.0  # between two reads of what the program reports, at least
 
 
 class Prepare(NamedTuple):

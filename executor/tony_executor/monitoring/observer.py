@@ -29,6 +29,7 @@ class Surroundings(NamedTuple):
     strange: Callable[[], AbstractSet[int]]  # these, and what its owner runs in a shell beside it
     gpus: GpuMetrics
     interval_s: Callable[[], float]
+    reports_interval_s: Callable[[], float]  # at least: of a job of many tasks
     log: Callable[[str], None]
 
 
@@ -120,6 +121,7 @@ class ProgramObserver:
         every, early = REPORTS_EVERY_S, 0.0
         if not self._read_reports():
             every, early = QUIET_REPORTS_EVERY_S, QUIET_EARLY_S
+        every = max(every, self._around.reports_interval_s())
         self._report_timer = self._around.reactor.call_with_slack(every, early, self._read_later)
 
     def _read_reports(self) -> bool:

@@ -173,7 +173,14 @@ def watched(tmp_path: Path) -> Iterator[Callable[..., Any]]:
                 measured.append((event.at, event.message))
 
         around = Surroundings(
-            reactor, emit, lambda: gpus.pids, lambda: gpus.pids, gpus, lambda: SAMPLE_S, print
+            reactor,
+            emit,
+            lambda: gpus.pids,
+            lambda: gpus.pids,
+            gpus,
+            lambda: SAMPLE_S,
+            lambda: 0.0,
+            print,
         )
         observer = ProgramObserver(around, 0, str(tmp_path / "reports"))
         logs = {"stdout": str(tmp_path / "stdout"), "stderr": str(tmp_path / "stderr")}

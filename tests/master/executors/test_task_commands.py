@@ -244,3 +244,15 @@ def test_a_warning_carries_the_jobs_signal(program: Program, expected: Tuple[str
     assert (made.signal, made.signal_all) == expected
     assert (made.session, made.restart, made.seconds, made.own) == (3, 1, 7.5, False)
     assert not made.withdrawn
+
+
+@pytest.mark.parametrize(
+    ("workers", "measured_s", "reported_s"), [(1, 5.0, 0.01), (250, 5.0, 2.5), (1000, 20.0, 10.0)]
+)
+def test_executors_of_many_tasks_send_less_often(
+    workers: int, measured_s: float, reported_s: float
+) -> None:
+    job = Job("many", (Role("worker", workers, Resources(), "work"),))
+    welcome = make_commands(job, find_framework("standalone")).welcome(1, 25.0, 30.0)
+    assert welcome.metrics_interval_s == measured_s
+    assert welcome.reports_interval_s == reported_s
