@@ -94,6 +94,9 @@ IDLE_WORKERS: Grades = (0.5, 0.4, 0.3, 0.2)  # cores of workers in use while a s
 #: Speed-up of a larger gang, of the growth of the gang.
 SPEED_UP: Grades = (0.6, 0.5, 0.4, 0.3)
 GOOD_SPEED_UP = 0.9
+#: From this on the workers share a fixed batch. With a fixed batch for each of them a step keeps
+#: its time, and which of two sizes looks a little faster is chance.
+FASTER = 1.3
 #: Below this a step that became slower has no good reading: with a fixed batch for each worker
 #: it should keep its time, with a fixed batch for all it should get shorter.
 SLOWER = 0.5

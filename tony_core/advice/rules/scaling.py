@@ -1,9 +1,9 @@
 """Too many or too few workers, by the sizes that an elastic job had from session to session. Pure.
 
-A step that got faster with more workers does a fixed amount of work, shared among them: its
-speed-up is held against their growth. One that got slower may do more work in a step, so only a
-step that takes more than twice the time is advised against. What lies between has two readings, and
-nothing follows from it.
+A step that got clearly faster with more workers does a fixed amount of work, shared among them: its
+speed-up is held against their growth. Where each worker has a fixed batch a step keeps its time, or
+gets a little slower, so only one that takes more than twice the time is advised against. From what
+lies between nothing follows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 from tony_core.advice.advice import LOW, Advice, Change
 from tony_core.advice.facts import Facts, RoleFacts, median, number
 from tony_core.advice.thresholds import (
+    FASTER,
     GOOD_SPEED_UP,
     MB_OF_GB,
     SLOWER,
@@ -79,7 +80,7 @@ def _judge(facts: Facts, role: RoleFacts, few: _Size, many: _Size) -> Optional[A
         f"{many.workers} tasks of {role.name} did {many.steps_per_s:.3g} steps per s,"
         f" {few.workers} did {few.steps_per_s:.3g}"
     )
-    if speed_up >= 1:
+    if speed_up >= FASTER:
         share = speed_up / growth
         severity = grade_below(share, SPEED_UP)
         if severity is not None:
