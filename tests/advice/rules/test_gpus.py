@@ -81,6 +81,16 @@ def test_waiting_for_input_of_one_process_is_not_idle_cores() -> None:
     assert "num_workers" in advice.todo
 
 
+@pytest.mark.parametrize(
+    ("gpu", "severity"), [(45.0, "low"), (30.0, "moderate"), (15.0, "moderate"), (8.0, "moderate")]
+)
+def test_one_full_core_has_two_readings(gpu: float, severity: str) -> None:
+    """The thread that starts kernels fills a core as well, whatever it waits for."""
+    (advice,) = found(using(gpu, cores=1.0, vcores=16))
+    assert (advice.severity, advice.saving) == (severity, {})
+    assert "or its kernels are too small" in advice.problem and "larger batch" in advice.todo
+
+
 def test_pulses() -> None:
     pulses = using(lambda s: 100.0 if s % 20 < 9 else 5.0, cores=3.8)
     assert names(pulses) == ["gpu-input"]

@@ -11,17 +11,15 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from tony_core.advice.advice import LOW, Advice, Change
-from tony_core.advice.facts import Facts, RoleFacts, median, number
+from tony_core.advice.facts import HOUR_S, Facts, RoleFacts, median, number
 from tony_core.advice.thresholds import (
     FASTER,
     GOOD_SPEED_UP,
-    MB_OF_GB,
     SLOWER,
     SPEED_UP,
     grade_below,
 )
-
-_ELASTIC = "elastic"
+from tony_core.history.layout import StoryKind
 
 
 class _Size(NamedTuple):
@@ -46,7 +44,7 @@ def _sizes(facts: Facts, role: RoleFacts) -> List[_Size]:
     of_session: Dict[int, int] = {}
     for line in facts.story:
         size = number(line.fields.get("size"))
-        if line.kind == _ELASTIC and line.fields.get("role") == role.name and size:
+        if line.kind == StoryKind.ELASTIC.value and line.fields.get("role") == role.name and size:
             of_session[line.session] = max(1, int(size))
     rates: Dict[int, List[float]] = {}
     ran: Dict[int, float] = {}
@@ -117,12 +115,6 @@ def _reduce(
     todo = f"Set {key} to {few.workers}: a step then costs {share:.0%} of what it did"
     if many.steps_per_s > few.steps_per_s:
         todo += f", and takes {many.steps_per_s / few.steps_per_s:.1f} times as long"
-    hours = many.ran_s / 3600 * many.workers * (1 - share)
-    resources = {
-        "gpu_hours": role.gpus * hours,
-        "memory_gb_hours": role.memory_mb / MB_OF_GB * hours,
-        "vcore_hours": role.vcores * hours,
-    }
     return Advice(
         "scaling",
         severity,
@@ -131,5 +123,5 @@ def _reduce(
         f"{todo}.",
         evidence,
         (Change(key, str(few.workers), facts.was(key)),),
-        {name: value for name, value in resources.items() if value > 0},
+        role.cost_of(many.ran_s / HOUR_S * many.workers * (1 - share)),
     )
