@@ -36,6 +36,7 @@ def test_a_wait_for_containers(waits: float, severity: Optional[str]) -> None:
         assert each.rule == "waiting" and "the queue is full" in each.problem
         assert each.evidence["for containers (s)"] == waits
         assert "tony.worker.min-instances" in each.todo and not each.changes
+        assert each.saving["duration_s"] == pytest.approx(waits - 120, abs=10)
 
 
 def test_a_job_without_a_story_did_not_wait_for_all_of_its_time() -> None:

@@ -75,8 +75,11 @@ def _look(facts: Facts, role: RoleFacts) -> Optional[_Starved]:
         return None
     cores = median([median(task.values(CPU_PERCENT)) for task in tasks]) / 100
     most = max(quantile(task.values(CPU_PERCENT), HIGH) for task in tasks) / 100
+    is_full = cores >= BUSY_CORES * role.vcores
     is_one = ONE_CORE[0] <= cores <= ONE_CORE[1]
-    if not is_one and cores < BUSY_CORES * role.vcores:
+    if is_full and most > ONE_CORE[1]:
+        is_one = False  # more threads than one work, on the one core that was asked for
+    if not is_full and not is_one:
         return None
     return _Starved(severity, busy, cores, most, rate, is_one)
 
