@@ -1,6 +1,6 @@
 """What TonY advises of jobs that use a GPU well and badly. Needs one, and PyTorch for CUDA.
 
-    python benchmarks/gpu_advice.py [--seconds 50] [--only idle,starved,small,right,hangs]
+    python benchmarks/gpu_advice.py [--seconds 50] [--only idle,starved,launches,small,right,hangs]
 
 The jobs are those of ``tests/gpu/advice_cases.py``, which says what each does. A line says what was
 advised, and whether it is what was expected.

@@ -27,7 +27,7 @@ SHORT = LeastEvidence(
 #: Steps of 0.2 s by the clock, whatever else the machine does (the second one of 1 s, so that the
 #: first is always seen); ``what`` says what is odd about it.
 PROGRAM = """
-import os, subprocess, sys, time
+import os, pathlib, subprocess, sys, time
 import tony
 count, what, me = int(sys.argv[1]), sys.argv[2], tony.task()
 started = due = time.monotonic()
@@ -43,6 +43,15 @@ if what == "starved":
     loop = [sys.executable, "-c", "while True: pass"]
     loaders = [subprocess.Popen(loop, start_new_session=True) for _ in range(8)]
 for step in range(newest[0] + 1 if newest else 0, count):
+    if "lock step" in what:
+        begin, arrived = time.monotonic(), pathlib.Path(what.rpartition(" ")[2])
+        time.sleep(0.6 if "slow rank" in what and me.index == 1 else 0.2)
+        tony.report(step=step, metrics={"step_time": time.monotonic() - begin})
+        (arrived / f"{me.index}-{step}").touch()
+        while not all((arrived / f"{rank}-{step}").exists() for rank in range(3)):
+            assert time.monotonic() < begin + 30, "a rank does not come"
+            time.sleep(0.01)
+        continue
     begin = time.thread_time()
     while what in ("wasteful", "right") and time.thread_time() < begin + 0.1:
         pass

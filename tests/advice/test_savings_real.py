@@ -22,6 +22,7 @@ from tests.advice.real_jobs import (
     stand_in_smi,
 )
 from tony_core.history.reader import JobHistory
+from tony_core.history.timeline import timeline
 
 __all__ = ["here"]
 
@@ -107,6 +108,31 @@ def test_a_pause_that_is_longer_than_a_stall(here: Path, monkeypatch: pytest.Mon
     second = run(here, apply(first[0], monkeypatch))
     assert "stalled" not in [event["kind"] for event in second[0].events]
     assert advice_on(second) == []
+
+
+@pytest.mark.nightly
+def test_a_gang_that_waits_for_a_slow_rank(here: Path) -> None:
+    jobs = []
+    for what in ("slow rank in lock step", "lock step"):
+        arrived = here / what.replace(" ", "-")
+        arrived.mkdir()
+        keys = {"tony_application_name": "gang", "tony_worker_instances": "3"}
+        jobs.append(run(here, job_file(here, f"{what} {arrived}", 30, **keys)))
+    first, second = jobs
+    (advice,) = advice_on(first)
+    assert (advice.rule, advice.about) == ("straggler", "worker:1")
+    assert "spent waiting for it" in advice.problem
+    assert advice_on(second) == []
+    less = took_s(first) - took_s(second)
+    assert less > 9
+    assert less == pytest.approx(advice.saving["duration_s"], abs=ABOUT_S)
+    others = [
+        sum(bar.held_s for bar in timeline(record).bars if bar.task != advice.about) / 3600
+        for record, _ in jobs
+    ]
+    assert others[0] - others[1] == pytest.approx(
+        advice.saving["vcore_hours"], abs=2 * ABOUT_S / 3600
+    )
 
 
 def test_retries_that_could_not_help(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,10 @@
 """Jobs that use a GPU well and badly, and what is advised of each: for tests and a benchmark.
 
 *idle* asks for a GPU and computes on a core; *starved* prepares each batch on one core, and the GPU
-waits; *small* keeps the GPU busy with little of its memory; *right* fills memory and processor: no
-advice of any kind. *hangs* is a kernel that never ends, at full load: the job fails as stalled,
-with the stacks of its process in its log. What they run is ``programs/feeds.py``.
+waits; *launches* fills a core with the starting of tiny kernels; *small* keeps the GPU busy with
+little of its memory; *right* fills memory and processor: no advice of any kind. *hangs* is a kernel
+that never ends, at full load: the job fails as stalled, with the stacks of its process in its log.
+What they run is ``programs/feeds.py``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ SECONDS = 50.0
 ADVISED: Mapping[str, str] = {
     "idle": "gpu-idle",
     "starved": "gpu-input",
+    "launches": "gpu-input",
     "small": "gpu-memory",
     "right": "",
 }

@@ -27,6 +27,10 @@ if what == "fail":
     print("first words", file=sys.stderr)
     print("ValueError: no such data set", file=sys.stderr)
     sys.exit(7)
+if what == "fill":
+    ballast = bytearray(190 << 20)
+    ballast[::4096] = b"x" * len(ballast[::4096])
+    sys.exit(int(sys.argv[2]))
 if what == "sleep":
     time.sleep(120)
 if what == "stubborn":

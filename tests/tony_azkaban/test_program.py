@@ -63,6 +63,16 @@ def test_the_log_ends_with_the_failing_task(tmp_path: Path) -> None:
     assert len(tail.splitlines()) < 10
 
 
+@pytest.mark.parametrize("code", [0, 7])
+def test_the_log_has_the_advice_whatever_the_outcome(tmp_path: Path, code: int) -> None:
+    job = Job(tmp_path, f"fill {code}").set({"tony.worker.memory": "256m"})
+    log = job.run(1 if code else 0)
+    advice = f"\nadvice: 1: tony advise {job.outputs['tony_result.application_id']}\n"
+    assert advice in log, log
+    assert "tony.worker.memory: 256m -> 2g" in log[log.index(advice) :]
+    assert log.index(advice) < log.index(f"\n{'FAILED' if code else 'SUCCEEDED'} train (")
+
+
 def test_what_the_tasks_see(tmp_path: Path) -> None:
     shown = tmp_path / "shown.json"
     job = Job(

@@ -12,21 +12,20 @@ from math import floor
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.advice.coverage import Coverage, points_within
-from tony_core.advice.thresholds import LEAST_EVIDENCE, LeastEvidence
+from tony_core.advice.thresholds import LEAST_EVIDENCE, MB_OF_GB, LeastEvidence
 from tony_core.history.configuration import parse_config
 from tony_core.history.figures import job_figures
 from tony_core.history.layout import StoryKind
-from tony_core.history.metric_points import Points, points_of
+from tony_core.history.metric_points import Points, points_of, tasks_with
 from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import FAILURES, RUNNING, Bar, Line, Span, lines_of
 from tony_core.history.timeline import timeline
 from tony_core.job.keys.table import ROLE_NAME, modern_name, table
-from tony_core.job.spec import WAITING_ROLES
+from tony_core.job.spec import WAITING_ROLES, Mode, Tracking
 from tony_core.jsontext import is_number
-from tony_core.measures import STEP
+from tony_core.measures import SAVED, STEP
 
 HOUR_S = 3600.0
-STALLED = "stalled"
 _END_STALLS = frozenset(
     kind.value for kind in (StoryKind.STALL_OVER, StoryKind.ROOT_CAUSE, StoryKind.SESSION_STARTED)
 )
@@ -144,7 +143,7 @@ class RoleFacts(NamedTuple):
     @property
     def trains(self) -> bool:
         """Whether it does the job's work; a notebook's program waits for its user."""
-        return self.tracking == "tracked" and self.name not in WAITING_ROLES
+        return self.tracking == Tracking.TRACKED and self.name not in WAITING_ROLES
 
     @property
     def held_h(self) -> float:
@@ -155,6 +154,15 @@ class RoleFacts(NamedTuple):
     def longest_s(self) -> float:
         """The longest time that a program of it ran."""
         return max((task.running_s for task in self.tasks), default=0.0)
+
+    def cost_of(self, hours: float) -> Dict[str, float]:
+        """What its tasks asked for, in so many hours of one of them."""
+        resources = (
+            ("gpu_hours", self.gpus),
+            ("memory_gb_hours", self.memory_mb / MB_OF_GB),
+            ("vcore_hours", self.vcores),
+        )
+        return {name: each * hours for name, each in resources if each}
 
     def measured(self, metric: str, least: LeastEvidence) -> Tuple[TaskFacts, ...]:
         """The tasks of which there are enough values; none, if a task that ran long has too few.
@@ -198,7 +206,7 @@ class Facts:
     @property
     def is_gang(self) -> bool:
         """Whether its tasks wait for each other."""
-        return self.job.get("mode") != "FCFS"
+        return self.job.get("mode") != Mode.FCFS
 
     def has_seen_all(self, role: RoleFacts) -> bool:
         """Whether what a role used at most is known: more may follow in a job that goes on."""
@@ -236,6 +244,34 @@ class Facts:
                 return value
         return float(default_of(key))
 
+    @property
+    def saved_at(self) -> List[float]:
+        """When checkpoints were reported, in order."""
+        tasks = tasks_with(self.record, SAVED)
+        return sorted({at for task in tasks for at, _ in points_of(self.record, task, SAVED)})
+
+    @property
+    def first_steps(self) -> Dict[int, float]:
+        """When the programs of each session reported their first step, by the session's number."""
+        tasks = tasks_with(self.record, STEP)[:1]
+        times = [at for task in tasks for at, _ in points_of(self.record, task, STEP)]
+        found = {}
+        for session in self.line.sessions:
+            first = bisect_left(times, session.begin)
+            if first < len(times) and times[first] <= session.end:
+                found[session.number] = times[first]
+        return found
+
+    def cost_of(self, spans: Sequence[Span]) -> Dict[str, float]:
+        """What the tasks that ran in these times asked for."""
+        found = {"duration_s": sum(span.end - span.begin for span in spans)}
+        covered = Coverage(spans)
+        for role in self.roles:
+            hours = sum(covered.overlap_s(task.spans) for task in role.tasks) / HOUR_S
+            for name, each in role.cost_of(hours).items():
+                found[name] = found.get(name, 0.0) + each
+        return found
+
     def _roles(self) -> Tuple[RoleFacts, ...]:
         entries = {str(task.get("task")): task for task in self.record.tasks}
         tasks: Dict[str, List[TaskFacts]] = {}
@@ -259,7 +295,7 @@ class Facts:
                     memory_mb=number(asked.get("memory_mb")) or 0.0,
                     vcores=number(asked.get("vcores")) or 0.0,
                     gpus=number(asked.get("gpus")) or 0.0,
-                    tracking=_text(tasks[name][0].entry.get("tracking")) or "tracked",
+                    tracking=_text(tasks[name][0].entry.get("tracking")) or Tracking.TRACKED.value,
                     is_elastic=name in elastic,
                     tasks=tuple(tasks[name]),
                 )
@@ -282,7 +318,7 @@ def _stalls(story: Sequence[Line], end: float, by_task: bool) -> Tuple[Stall, ..
             stood = number(line.fields.get("still_s")) or 0.0
             begin = max(line.at - stood, over_at.get(whose, 0.0))
             seen_at = max(begin, line.at)
-            span = Span(STALLED, begin, max(seen_at, end))
+            span = Span(StoryKind.STALLED.value, begin, max(seen_at, end))
             unfinished[whose] = Stall(span, seen_at, _roles_in(line))
         elif line.kind in _END_STALLS:
             is_over = line.kind == StoryKind.STALL_OVER.value

@@ -11,7 +11,8 @@ from typing import NamedTuple, Optional, Tuple
 
 from tony_core.advice.advice import SEVERITIES
 
-Grades = Tuple[float, float, float, float]
+#: Of a rule that never speaks so loudly the last ones are missing.
+Grades = Tuple[float, ...]
 
 
 class LeastEvidence(NamedTuple):
@@ -79,11 +80,12 @@ USED_GPU: Grades = (50.0, 35.0, 20.0, 10.0)
 PULSING_GPU = 70.0  # the mean up to which pulses count
 PULSE_LOW, PULSE_HIGH, PULSE_SHARE = 20.0, 70.0, 0.25  # percent, percent, of the samples
 BUSY_GPU = 90.0  # what a well fed program reaches
-ONE_CORE = (0.8, 1.3)  # cores in use: one process prepares all the input
+#: Cores in use: one process prepares all the input, or starts kernels that are too small.
+ONE_CORE = (0.8, 1.3)
 BUSY_CORES = 0.8  # of what was asked
 #: The peak of GPU memory, of what the card has. Never more than moderate: a smaller card may not
 #: be there.
-USED_GPU_MEMORY = ((0.15, "moderate"), (0.3, "low"))
+USED_GPU_MEMORY: Grades = (0.3, 0.15)
 
 # ------------------------------------------------------------------ stragglers, servers, sizes
 
@@ -94,20 +96,25 @@ IDLE_WORKERS: Grades = (0.5, 0.4, 0.3, 0.2)  # cores of workers in use while a s
 #: Speed-up of a larger gang, of the growth of the gang.
 SPEED_UP: Grades = (0.6, 0.5, 0.4, 0.3)
 GOOD_SPEED_UP = 0.9
+#: From this on the workers share a fixed batch. With a fixed batch for each of them a step keeps
+#: its time, and which of two sizes looks a little faster is chance.
+FASTER = 1.3
 #: Below this a step that became slower has no good reading: with a fixed batch for each worker
 #: it should keep its time, with a fixed batch for all it should get shorter.
 SLOWER = 0.5
 
 # ------------------------------------------------------------------ time
 
-WAITING: Grades = (0.2, 0.4, 0.6, 0.8)  # of the job's time
-STAGING: Grades = (0.1, 0.25, 0.5, 0.75)
-STALLED: Grades = (0.05, 0.15, 0.3, 0.5)  # of the job's time: all of it is waste
+WAITING_GRADES: Grades = (0.2, 0.4, 0.6, 0.8)  # of the job's time
+STAGING_GRADES: Grades = (0.1, 0.25, 0.5, 0.75)
+STALLED_GRADES: Grades = (0.05, 0.15, 0.3, 0.5)  # of the job's time: all of it is waste
 #: A longer pause that passes is hardly a step, an evaluation or a checkpoint: no allowance for it.
 LONGEST_PAUSE_S = 7200.0
 PAUSE_ROOM = 1.5  # of the longest pause that passed: the next one may be longer
-LOST: Grades = (0.1, 0.2, 0.35, 0.5)  # of the time that programs ran
-UNSAVED: Grades = (1.0, 4.0, 12.0, 24.0)  # of LeastEvidence.unsaved_s: hours, as it is
+LOST_GRADES: Grades = (0.1, 0.2, 0.35, 0.5)  # of the time that programs ran
+#: Of LeastEvidence.unsaved_s: hours, as it is. The program may save without TonY, however long it
+#: runs.
+UNSAVED: Grades = (1.0, 4.0)
 RETRIED: Grades = (0.0, 0.25, 0.5, 0.75)  # of the job's time
 HEARTBEAT_GAP: Grades = (0.5, 0.7, 0.85, 1.0)  # of the allowance
 #: With a longer allowance a task that is lost would hold up the others for too long.
@@ -122,6 +129,11 @@ def grade_below(value: float, grades: Grades) -> Optional[str]:
 def grade_above(value: float, grades: Grades) -> Optional[str]:
     """The severity of a value that should be smaller; None: it is small enough."""
     return _worst(sum(value >= limit for limit in grades))
+
+
+def at_most(severity: str, limit: str) -> str:
+    """The severity, or the limit where that is less."""
+    return min(severity, limit, key=SEVERITIES.index)
 
 
 def _worst(reached: int) -> Optional[str]:

@@ -29,6 +29,7 @@ from tony_core.history.metric_points import (
 from tony_core.history.reader import JobHistory
 from tony_core.history.story_lines import LOST, PHASES, RUNNING
 from tony_core.history.timeline import Timeline, timeline
+from tony_core.job.spec import Tracking
 from tony_core.measures import SAVED, STEP
 
 FEWEST, MOST = 2, 20
@@ -194,7 +195,7 @@ def _speed(records: Sequence[JobHistory], lines: Sequence[Timeline]) -> Tuple[Ro
     if len(known) < 2:
         return ()
     tasks = [
-        sum(task.get("tracking", "tracked") == "tracked" for task in record.tasks)
+        sum(task.get("tracking", Tracking.TRACKED) == Tracking.TRACKED for task in record.tasks)
         for record in records
     ]
     first = known[0]

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.history.reader import JobHistory
+from tony_core.job.spec import Tracking
 from tony_core.jsontext import is_number
 from tony_core.measures import STEP
 
@@ -48,7 +49,9 @@ def chief_of(record: JobHistory) -> str:
     for name in ("chief:0", "worker:0"):
         if name in names:
             return name
-    tracked = [task for task in record.tasks if task.get("tracking", "tracked") == "tracked"]
+    tracked = [
+        task for task in record.tasks if task.get("tracking", Tracking.TRACKED) == Tracking.TRACKED
+    ]
     return str(tracked[0].get("task")) if tracked else ""
 
 

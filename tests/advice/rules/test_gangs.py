@@ -102,20 +102,27 @@ def resized(sizes: Dict[int, float]) -> Any:
 @pytest.mark.parametrize(
     ("sizes", "severity"),
     [({2: 1.0, 8: 3.9}, "low"), ({2: 1.0, 8: 3.0}, None), ({2: 1.0, 8: 2.2}, "low"),
-     ({2: 1.0, 8: 1.3}, "severe"), ({2: 1.0, 8: 1.1}, "critical"), ({2: 1.0, 8: 0.7}, None),
+     ({2: 1.0, 8: 1.35}, "severe"), ({2: 1.0, 16: 1.35}, "critical"), ({2: 1.0, 8: 0.7}, None),
      ({2: 1.0, 8: 0.25}, "critical")],
 )  # fmt: skip
 def test_speed_up(sizes: Dict[int, float], severity: Optional[str]) -> None:
     advice = found(resized(sizes), rule="scaling")
     assert [each.severity for each in advice] == ([severity] if severity else [])
     for each in advice:
-        if sizes[8] > 3.5:
+        most = max(sizes)
+        if sizes[most] > 3.5:
             assert not each.changes and "more than 8" in each.todo
         else:
             assert values(each) == {"tony.worker.instances": "2"}
-            slower = f"takes {sizes[8] / sizes[2]:.1f} times as long"
-            assert (slower in each.todo) == (sizes[8] > sizes[2]), "the price of it is named"
-            assert 0 < each.saving["gpu_hours"] < 8 * 900 / 3600
+            slower = f"takes {sizes[most] / sizes[2]:.1f} times as long"
+            assert (slower in each.todo) == (sizes[most] > sizes[2]), "the price of it is named"
+            assert 0 < each.saving["gpu_hours"] < most * 900 / 3600
+
+
+@pytest.mark.parametrize("rate", [0.55, 0.97, 0.999, 1.0, 1.01, 1.05, 1.1, 1.25])
+def test_steps_that_keep_their_time_are_no_speed_up(rate: float) -> None:
+    """As they should, where each worker has a fixed batch."""
+    assert found(resized({2: 1.0, 8: rate}), rule="scaling") == []
 
 
 def test_one_size_is_silent() -> None:

@@ -81,6 +81,27 @@ def test_waiting_for_input_of_one_process_is_not_idle_cores() -> None:
     assert "num_workers" in advice.todo
 
 
+@pytest.mark.parametrize(
+    ("gpu", "severity"), [(45.0, "low"), (30.0, "moderate"), (15.0, "moderate"), (8.0, "moderate")]
+)
+def test_one_full_core_has_two_readings(gpu: float, severity: str) -> None:
+    """The thread that starts kernels fills a core as well, whatever it waits for."""
+    (advice,) = found(using(gpu, cores=1.0, vcores=16))
+    assert (advice.severity, advice.saving) == (severity, {})
+    assert "or its kernels are too small" in advice.problem and "larger batch" in advice.todo
+
+
+def test_one_core_that_several_threads_share_is_a_wait_for_input() -> None:
+    def cores(seconds: float) -> float:
+        return 1.6 if seconds % 50 < 10 else 1.1
+
+    (advice,) = found(using(15.0, cores=1.0, vcores=1))
+    assert (advice.severity, advice.changes) == ("moderate", ())
+    (advice,) = found(using(15.0, metrics={"cpu_percent": lambda s: 100 * cores(s)}, vcores=1))
+    assert (advice.severity, values(advice)) == ("severe", {"tony.worker.vcores": "2"})
+    assert advice.saving["gpu_hours"] > 0 and "they wait for their input" in advice.problem
+
+
 def test_pulses() -> None:
     pulses = using(lambda s: 100.0 if s % 20 < 9 else 5.0, cores=3.8)
     assert names(pulses) == ["gpu-input"]

@@ -36,6 +36,7 @@ def test_a_wait_for_containers(waits: float, severity: Optional[str]) -> None:
         assert each.rule == "waiting" and "the queue is full" in each.problem
         assert each.evidence["for containers (s)"] == waits
         assert "tony.worker.min-instances" in each.todo and not each.changes
+        assert each.saving["duration_s"] == pytest.approx(waits - 120, abs=10)
 
 
 def test_a_job_without_a_story_did_not_wait_for_all_of_its_time() -> None:
@@ -130,7 +131,7 @@ def test_little_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hours", "severity"), [(0.9, None), (1.1, "low"), (5, "moderate"), (13, "severe")]
+    ("hours", "severity"), [(0.9, None), (1.1, "low"), (5, "moderate"), (30, "moderate")]
 )  # fmt: skip
 def test_a_long_job_without_checkpoints(hours: float, severity: Optional[str]) -> None:
     record = job(seconds=hours * 3600)
@@ -138,6 +139,7 @@ def test_a_long_job_without_checkpoints(hours: float, severity: Optional[str]) -
     assert [each.severity for each in advice] == ([severity] if severity else [])
     if severity:
         assert advice[0].rule == "no-checkpoint" and not advice[0].saving
+        assert "TonY knows of no checkpoint: if the program saves none" in advice[0].problem
     series = record.metrics["task"]["worker:1"]
     series["saved"] = [[series["step"][-1][0], 5.0]]
     assert found(record) == []

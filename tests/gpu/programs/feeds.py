@@ -18,7 +18,11 @@ def step_on(step: int) -> None:
         busy = time.monotonic() + (0.2 if how == "idle" else 0.15)
         while time.monotonic() < busy:
             sum(range(1000))
-    if wide is not None:
+    if tiny is not None:
+        for _ in range(5000):  # one thread starts them, and waits for each
+            tiny.add_(1)
+            torch.cuda.synchronize()
+    elif wide is not None:
         for _ in range(30 if how == "starved" else 100):
             wide @ wide
         torch.cuda.synchronize()
@@ -34,9 +38,10 @@ def spin() -> None:
 
 end, step = time.monotonic() + seconds, 0
 card = torch.cuda.get_device_properties(0).total_memory
-taken = {"right": 0.6, "starved": 0.35}.get(how, 0.02)
+taken = {"right": 0.6, "starved": 0.35, "launches": 0.35}.get(how, 0.02)
 held = torch.zeros(int(card * taken) // 4, device="cuda") if how != "idle" else None
 wide = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) if how != "idle" else None
+tiny = torch.zeros(64, device="cuda") if how == "launches" else None
 while time.monotonic() < end or how == "hangs":
     step += 1
     step_on(step)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional
 
 from tony_core.advice.advice import MODERATE, Advice
-from tony_core.advice.coverage import Coverage, subtract
+from tony_core.advice.coverage import subtract
 from tony_core.advice.facts import HOUR_S, Facts
-from tony_core.advice.thresholds import LOST, MB_OF_GB, UNSAVED, grade_above
-from tony_core.history.metric_points import points_of, tasks_with
-from tony_core.history.story_lines import LOST as IN_LOST
-from tony_core.history.story_lines import RUNNING, Span
-from tony_core.measures import SAVED, STEP
+from tony_core.advice.thresholds import LOST_GRADES, UNSAVED, grade_above
+from tony_core.history.story_lines import LOST, RUNNING, Span
 
 _FOLDER = "tony.application.checkpoint-dir"
 _SAVE = "Save checkpoints (tony.checkpoints() in the program, its folder in " + _FOLDER + ")"
@@ -29,55 +25,21 @@ def advise_checkpoints(facts: Facts) -> List[Advice]:
 
 
 def _ran_s(facts: Facts) -> float:
-    return facts.sums.get(RUNNING, 0.0) + facts.sums.get(IN_LOST, 0.0)
-
-
-def saved_at(facts: Facts) -> List[float]:
-    """When checkpoints were reported, in order."""
-    tasks = tasks_with(facts.record, SAVED)
-    return sorted({at for task in tasks for at, _ in points_of(facts.record, task, SAVED)})
-
-
-def first_steps(facts: Facts) -> Dict[int, float]:
-    """When the programs of each session reported their first step, by the session's number."""
-    tasks = tasks_with(facts.record, STEP)[:1]
-    times = [at for task in tasks for at, _ in points_of(facts.record, task, STEP)]
-    found = {}
-    for session in facts.line.sessions:
-        first = bisect_left(times, session.begin)
-        if first < len(times) and times[first] <= session.end:
-            found[session.number] = times[first]
-    return found
-
-
-def cost_of(facts: Facts, spans: Sequence[Span]) -> Dict[str, float]:
-    """What the tasks that ran in these times asked for."""
-    found = {"duration_s": sum(span.end - span.begin for span in spans)}
-    covered = Coverage(spans)
-    for role in facts.roles:
-        hours = sum(covered.overlap_s(task.spans) for task in role.tasks) / HOUR_S
-        for name, each in (
-            ("gpu_hours", role.gpus),
-            ("memory_gb_hours", role.memory_mb / MB_OF_GB),
-            ("vcore_hours", role.vcores),
-        ):
-            if each:
-                found[name] = found.get(name, 0.0) + each * hours
-    return found
+    return facts.sums.get(RUNNING, 0.0) + facts.sums.get(LOST, 0.0)
 
 
 def _without_stalls(facts: Facts) -> List[Span]:
     """The times that restarts lost; what a program stood still, no checkpoint could have kept."""
-    return subtract((span for span in facts.line.phases if span.kind == IN_LOST), facts.stalls)
+    return subtract((span for span in facts.line.phases if span.kind == LOST), facts.stalls)
 
 
 def _lost(facts: Facts) -> Optional[Advice]:
     spans = _without_stalls(facts)
     lost, ran = sum(span.end - span.begin for span in spans), _ran_s(facts)
-    severity = grade_above(lost / ran, LOST) if ran > 0 else None
+    severity = grade_above(lost / ran, LOST_GRADES) if ran > 0 else None
     if severity is None or lost < facts.least.lost_s:
         return None
-    saved = saved_at(facts)
+    saved = facts.saved_at
     # A program may save without a report of it: then a session went on from a later step.
     has_kept = bool(saved) or lost < _NEARLY_ALL * _stepped_s(facts)
     evidence: Dict[str, float] = {
@@ -102,18 +64,18 @@ def _lost(facts: Facts) -> Optional[Advice]:
         todo,
         evidence,
         (),
-        cost_of(facts, spans),
+        facts.cost_of(spans),
     )
 
 
 def _stepped_s(facts: Facts) -> float:
     """For how long programs ran in the sessions before the last, from their first step on."""
     last = facts.line.sessions[-1].number if facts.line.sessions else -1
-    first = first_steps(facts)
+    first = facts.first_steps
     return sum(
         max(0.0, span.end - max(span.begin, first.get(span.session, span.begin)))
         for span in facts.line.phases
-        if span.kind in (RUNNING, IN_LOST) and span.session != last
+        if span.kind in (RUNNING, LOST) and span.session != last
     )
 
 
@@ -143,13 +105,13 @@ def _unsaved(facts: Facts) -> Optional[Advice]:
     """A long job without a checkpoint."""
     running = [span for span in facts.line.phases if span.kind == RUNNING]
     longest = max((span.end - span.begin for span in running), default=0.0)
-    if longest < facts.least.unsaved_s or facts.config.get(_FOLDER) or saved_at(facts):
+    if longest < facts.least.unsaved_s or facts.config.get(_FOLDER) or facts.saved_at:
         return None
     hours = longest / HOUR_S
     severity = grade_above(longest / facts.least.unsaved_s, UNSAVED)
     if severity is None or not any(role.trains for role in facts.roles):
         return None
-    at_risk = cost_of(facts, [max(running, key=lambda span: span.end - span.begin)])
+    at_risk = facts.cost_of([max(running, key=lambda span: span.end - span.begin)])
     evidence: Dict[str, float] = {"ran without a checkpoint (h)": round(hours, 3)}
     if at_risk.get("gpu_hours"):
         evidence["a failure would lose (GPU hours)"] = round(at_risk["gpu_hours"], 2)
@@ -157,8 +119,8 @@ def _unsaved(facts: Facts) -> Optional[Advice]:
         "no-checkpoint",
         severity,
         "",
-        f"Programs ran {hours:.1f} h and reported no checkpoint: a failure at the end loses all of"
-        " it.",
+        f"Programs ran {hours:.1f} h, and TonY knows of no checkpoint: if the program saves none, a"
+        " failure at the end loses all of it.",
         f"{_SAVE}, unless the program saves its own.",
         evidence,
     )

@@ -14,6 +14,7 @@ from tony_core.advice.thresholds import (
     IDLE_GPU_MEMORY_MB,
     MB_OF_GB,
     USED_GPU_MEMORY,
+    grade_below,
 )
 from tony_core.measures import GPU_MEMORY_MB, GPU_MEMORY_TOTAL_MB, GPU_PERCENT
 
@@ -93,7 +94,7 @@ def _memory(facts: Facts, role: RoleFacts) -> Optional[Advice]:
             return None
         shares.append((max(task.values(GPU_MEMORY_MB)) / total, total))
     share, total = max(shares)
-    severity = next((word for limit, word in USED_GPU_MEMORY if share < limit), None)
+    severity = grade_below(share, USED_GPU_MEMORY)
     if severity is None:
         return None
     return Advice(

@@ -19,10 +19,10 @@ from tony_core.advice.thresholds import (
     WHOLE_GB_FROM_MB,
     grade_below,
 )
+from tony_core.exit_causes import ExitCause
+from tony_core.history.layout import StoryKind
 from tony_core.job.units import format_memory
 from tony_core.measures import PEAK_RSS_MB, RSS_MB
-
-_KILLED = "memory"  # the cause, as an exit has it
 
 
 def advise_memory(facts: Facts) -> List[Advice]:
@@ -135,10 +135,11 @@ def _raise(facts: Facts, role: RoleFacts) -> Optional[Advice]:
 def _killed(facts: Facts, role: RoleFacts) -> List[str]:
     """The tasks of a role that were ended for their memory, in any session."""
     names = [task.name for task in role.tasks]
-    last = [task.name for task in role.tasks if task.cause == _KILLED]
+    last = [task.name for task in role.tasks if task.cause == ExitCause.MEMORY]
     root = mapping(facts.job.get("root_cause"))
-    causes = [root, *(line.fields for line in facts.story if line.kind == "root-cause")]
-    named = [each.get("task") for each in causes if each.get("cause") == _KILLED]
+    seen = [line.fields for line in facts.story if line.kind == StoryKind.ROOT_CAUSE.value]
+    causes = [root, *seen]
+    named = [each.get("task") for each in causes if each.get("cause") == ExitCause.MEMORY]
     return [name for name in names if name in last or name in named]
 
 

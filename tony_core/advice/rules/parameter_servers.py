@@ -7,6 +7,7 @@ from typing import List, NamedTuple, Optional, Tuple
 from tony_core.advice.advice import Advice, Change
 from tony_core.advice.facts import Facts, RoleFacts, mean, median
 from tony_core.advice.thresholds import FULL_CORES, IDLE_WORKERS, USED_GPU, grade_below
+from tony_core.job.spec import Tracking
 from tony_core.measures import CPU_PERCENT, GPU_PERCENT
 
 _NAMES = ("ps", "server")  # TensorFlow's, MXNet's
@@ -53,8 +54,12 @@ def advise_parameter_servers(facts: Facts) -> List[Advice]:
 
 
 def _look(facts: Facts) -> Optional[_Full]:
-    servers = [role for role in facts.roles if role.name in _NAMES and role.tracking == "untracked"]
-    workers = [role for role in facts.roles if role.tracking == "tracked" and role.name == "worker"]
+    servers = [
+        role for role in facts.roles if role.name in _NAMES and role.tracking == Tracking.UNTRACKED
+    ]
+    workers = [
+        role for role in facts.roles if role.tracking == Tracking.TRACKED and role.name == "worker"
+    ]
     if not servers or not workers:
         return None
     server_share = _share(facts, servers[0])

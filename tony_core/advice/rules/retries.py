@@ -8,11 +8,12 @@ from typing import Any, List, Mapping, Tuple
 from tony_core.advice.advice import Advice, Change
 from tony_core.advice.facts import Facts
 from tony_core.advice.thresholds import RETRIED, grade_above
+from tony_core.exit_causes import Fault
+from tony_core.history.layout import StoryKind
 from tony_core.history.metric_points import points_of, tasks_with
 from tony_core.measures import SAVED, STEP
 
 _KEY = "tony.am.retry-count"
-_ROOT_CAUSE = "root-cause"
 _DIGITS = re.compile(r"\d+")
 _LONGEST = 200
 
@@ -21,13 +22,13 @@ _Signature = Tuple[str, str, str, str]
 
 def advise_retries(facts: Facts) -> List[Advice]:
     """Where a job failed as it had failed before."""
-    causes = [line for line in facts.story if line.kind == _ROOT_CAUSE]
-    if not facts.has_failed or len(causes) < 2 or causes[-1].fields.get("fault") != "user":
+    causes = [line for line in facts.story if line.kind == StoryKind.ROOT_CAUSE.value]
+    if not facts.has_failed or len(causes) < 2 or causes[-1].fields.get("fault") != Fault.USER:
         return []
     last = _signature(causes[-1].fields)
     same = [causes[-1]]
     for line in reversed(causes[:-1]):
-        if line.fields.get("fault") != "user" or _signature(line.fields) != last:
+        if line.fields.get("fault") != Fault.USER or _signature(line.fields) != last:
             break
         same.insert(0, line)
     wasted = facts.line.end - same[0].at

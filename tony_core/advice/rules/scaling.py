@@ -1,9 +1,9 @@
 """Too many or too few workers, by the sizes that an elastic job had from session to session. Pure.
 
-A step that got faster with more workers does a fixed amount of work, shared among them: its
-speed-up is held against their growth. One that got slower may do more work in a step, so only a
-step that takes more than twice the time is advised against. What lies between has two readings, and
-nothing follows from it.
+A step that got clearly faster with more workers does a fixed amount of work, shared among them: its
+speed-up is held against their growth. Where each worker has a fixed batch a step keeps its time, or
+gets a little slower, so only one that takes more than twice the time is advised against. From what
+lies between nothing follows.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from tony_core.advice.advice import LOW, Advice, Change
-from tony_core.advice.facts import Facts, RoleFacts, median, number
+from tony_core.advice.facts import HOUR_S, Facts, RoleFacts, median, number
 from tony_core.advice.thresholds import (
+    FASTER,
     GOOD_SPEED_UP,
-    MB_OF_GB,
     SLOWER,
     SPEED_UP,
     grade_below,
 )
-
-_ELASTIC = "elastic"
+from tony_core.history.layout import StoryKind
 
 
 class _Size(NamedTuple):
@@ -45,7 +44,7 @@ def _sizes(facts: Facts, role: RoleFacts) -> List[_Size]:
     of_session: Dict[int, int] = {}
     for line in facts.story:
         size = number(line.fields.get("size"))
-        if line.kind == _ELASTIC and line.fields.get("role") == role.name and size:
+        if line.kind == StoryKind.ELASTIC.value and line.fields.get("role") == role.name and size:
             of_session[line.session] = max(1, int(size))
     rates: Dict[int, List[float]] = {}
     ran: Dict[int, float] = {}
@@ -79,7 +78,7 @@ def _judge(facts: Facts, role: RoleFacts, few: _Size, many: _Size) -> Optional[A
         f"{many.workers} tasks of {role.name} did {many.steps_per_s:.3g} steps per s,"
         f" {few.workers} did {few.steps_per_s:.3g}"
     )
-    if speed_up >= 1:
+    if speed_up >= FASTER:
         share = speed_up / growth
         severity = grade_below(share, SPEED_UP)
         if severity is not None:
@@ -116,12 +115,6 @@ def _reduce(
     todo = f"Set {key} to {few.workers}: a step then costs {share:.0%} of what it did"
     if many.steps_per_s > few.steps_per_s:
         todo += f", and takes {many.steps_per_s / few.steps_per_s:.1f} times as long"
-    hours = many.ran_s / 3600 * many.workers * (1 - share)
-    resources = {
-        "gpu_hours": role.gpus * hours,
-        "memory_gb_hours": role.memory_mb / MB_OF_GB * hours,
-        "vcore_hours": role.vcores * hours,
-    }
     return Advice(
         "scaling",
         severity,
@@ -130,5 +123,5 @@ def _reduce(
         f"{todo}.",
         evidence,
         (Change(key, str(few.workers), facts.was(key)),),
-        {name: value for name, value in resources.items() if value > 0},
+        role.cost_of(many.ran_s / HOUR_S * many.workers * (1 - share)),
     )

@@ -12,10 +12,15 @@ from contextlib import suppress
 from math import ceil
 from typing import Dict, List, Sequence, Tuple
 
-from tony_core.advice.advice import MODERATE, SEVERITIES, Advice, Change
+from tony_core.advice.advice import MODERATE, Advice, Change
 from tony_core.advice.facts import Facts, Stall
-from tony_core.advice.rules.checkpoints import cost_of, first_steps, saved_at
-from tony_core.advice.thresholds import LONGEST_PAUSE_S, PAUSE_ROOM, STALLED, grade_above
+from tony_core.advice.thresholds import (
+    LONGEST_PAUSE_S,
+    PAUSE_ROOM,
+    STALLED_GRADES,
+    at_most,
+    grade_above,
+)
 from tony_core.durations import describe_duration
 from tony_core.history.story_lines import LOST, RUNNING, STAGING, STARTING, Span
 from tony_core.job.units import parse_duration_s
@@ -28,7 +33,9 @@ _STACKS = "The stacks in the log of the task that lags show where it stood."
 def advise_stalls(facts: Facts) -> List[Advice]:
     """One piece of advice at most, on all stalls of the job together."""
     stood = sum(span.end - span.begin for span in facts.stalls)
-    severity = grade_above(stood / facts.duration_s, STALLED) if facts.duration_s > 0 else None
+    severity = (
+        grade_above(stood / facts.duration_s, STALLED_GRADES) if facts.duration_s > 0 else None
+    )
     if severity is None or stood < facts.least.lost_s:
         return []
     count = len(facts.stalls_seen)
@@ -45,7 +52,7 @@ def advise_stalls(facts: Facts) -> List[Advice]:
          "job (s)": round(facts.duration_s, 1)},
     )  # fmt: skip
     if facts.was(_ACTION).strip().lower() not in ("", "warn"):
-        return [advice._replace(saving=cost_of(facts, facts.stalls))]  # where the cause is mended
+        return [advice._replace(saving=facts.cost_of(facts.stalls))]  # where the cause is mended
     passed = [stall for stall in facts.stalls_seen if stall.has_passed]
     return [_allow_longer(facts, advice, passed) if passed else _restart(facts, advice)]
 
@@ -64,7 +71,7 @@ def _allow_longer(facts: Facts, advice: Advice, passed: Sequence[Stall]) -> Advi
                   "longest of those (s)": round(longest, 1)},
     )  # fmt: skip
     if is_all:
-        advice = advice._replace(severity=min(advice.severity, MODERATE, key=SEVERITIES.index))
+        advice = advice._replace(severity=at_most(advice.severity, MODERATE))
     changes = _longer_timeouts(facts, passed, longest) if longest <= LONGEST_PAUSE_S else ()
     if not changes:
         return advice
@@ -102,11 +109,11 @@ def _restart(facts: Facts, advice: Advice) -> Advice:
     if facts.was(_RETRIES).strip() == "0":  # which pays for it: without, the job would fail
         changes.append(Change(_RETRIES, "1", facts.was(_RETRIES)))
         words += f" and {_RETRIES}=1"
-    how = "goes on from its checkpoint" if saved_at(facts) else "starts again"
+    how = "goes on from its checkpoint" if facts.saved_at else "starts again"
     return advice._replace(
         todo=f"{_STACKS} With {words} the job {how} by itself.",
         changes=tuple(changes),
-        saving=cost_of(facts, spared) if spared else {},
+        saving=facts.cost_of(spared) if spared else {},
     )
 
 
@@ -118,7 +125,7 @@ def _spared_by_restarts(facts: Facts) -> List[Span]:
     """
     sessions = max(1, len(facts.line.sessions))
     start = (facts.sums.get(STAGING, 0.0) + facts.sums.get(STARTING, 0.0)) / sessions
-    saved, steps = saved_at(facts), first_steps(facts)
+    saved, steps = facts.saved_at, facts.first_steps
     running = [span for span in facts.line.phases if span.kind in (RUNNING, LOST)]
     begins = [span.begin for span in running]
     began_at: Dict[int, float] = {}

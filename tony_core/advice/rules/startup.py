@@ -6,10 +6,9 @@ from typing import List, Optional
 
 from tony_core.advice.advice import Advice
 from tony_core.advice.facts import Facts
-from tony_core.advice.thresholds import STAGING, WAITING, grade_above
-from tony_core.history.story_lines import QUEUED, RUNNING, STARTING
-from tony_core.history.story_lines import STAGING as IN_STAGING
-from tony_core.history.story_lines import WAITING as IN_WAITING
+from tony_core.advice.thresholds import STAGING_GRADES, WAITING_GRADES, grade_above
+from tony_core.history.story_lines import QUEUED, RUNNING, STAGING, STARTING, WAITING
+from tony_core.job.spec import Tracking
 
 _LONGEST = 200  # characters of a scheduler's reason
 #: What brings files to the nodes.
@@ -25,19 +24,19 @@ def advise_startup(facts: Facts) -> List[Advice]:
 
 
 def _waiting(facts: Facts) -> Optional[Advice]:
-    queued, waiting = facts.sums.get(QUEUED, 0.0), facts.sums.get(IN_WAITING, 0.0)
+    queued, waiting = facts.sums.get(QUEUED, 0.0), facts.sums.get(WAITING, 0.0)
     total = queued + waiting
     if total < facts.least.wait_s or not facts.sums.get(RUNNING):
         return None  # without a story all of a job's time looks like waiting
-    severity = grade_above(total / facts.duration_s, WAITING)
+    severity = grade_above(total / facts.duration_s, WAITING_GRADES)
     if severity is None:
         return None
-    spans = [span for span in facts.line.phases if span.kind == IN_WAITING]
+    spans = [span for span in facts.line.phases if span.kind == WAITING]
     reasons = [span.text for span in sorted(spans, key=lambda s: s.begin - s.end) if span.text]
     reason = reasons[0][:_LONGEST] if reasons else ""
     gangs = [
         role for role in facts.roles
-        if role.instances > 1 and not role.is_elastic and role.tracking == "tracked"
+        if role.instances > 1 and not role.is_elastic and role.tracking == Tracking.TRACKED
     ]  # fmt: skip
     todo = "Ask for less (memory, cores, GPUs of each task), or use another queue or time"
     if gangs and facts.is_gang:
@@ -54,16 +53,18 @@ def _waiting(facts: Facts) -> Optional[Advice]:
         f"{todo}.",
         {"waited (s)": round(total, 1), "for its master (s)": round(queued, 1),
          "for containers (s)": round(waiting, 1), "duration (s)": round(facts.duration_s, 1)},
+        (),
+        {"duration_s": total - facts.least.wait_s},
     )  # fmt: skip
 
 
 def _staging(facts: Facts) -> Optional[Advice]:
-    staging, starting = facts.sums.get(IN_STAGING, 0.0), facts.sums.get(STARTING, 0.0)
+    staging, starting = facts.sums.get(STAGING, 0.0), facts.sums.get(STARTING, 0.0)
     sessions = max(1, len(facts.line.sessions))
     beyond = staging - facts.least.staging_s * sessions
     if beyond <= 0 or facts.duration_s <= 0:
         return None
-    severity = grade_above(staging / facts.duration_s, STAGING)
+    severity = grade_above(staging / facts.duration_s, STAGING_GRADES)
     if severity is None:
         return None
     files = [key for key in facts.config if key in _FILES or key.endswith(".resources")]

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional
 
 from tony_core.advice.advice import Advice
-from tony_core.advice.facts import Facts, RoleFacts, TaskFacts, median
+from tony_core.advice.facts import HOUR_S, Facts, RoleFacts, TaskFacts, median
 from tony_core.advice.thresholds import PEER_SPEED, STRAGGLERS, grade_below
+from tony_core.job.spec import Tracking
 from tony_core.measures import STEP
 
 #: Names of reported metrics that are seconds (or milliseconds: only ratios count) of one step.
@@ -48,7 +49,11 @@ def advise_stragglers(facts: Facts) -> List[Advice]:
 
 
 def _look(facts: Facts, role: RoleFacts) -> List[_Straggler]:
-    if role.tracking == "sidecar" or len(role.tasks) < 2 or facts.line.end <= facts.line.begin:
+    if (
+        role.tracking == Tracking.SIDECAR
+        or len(role.tasks) < 2
+        or facts.line.end <= facts.line.begin
+    ):
         return []
     names = {name for task in role.tasks for name in task.metrics()}
     known = [name for name in (*STEP_TIMES, *RATES) if name in names]
@@ -105,11 +110,8 @@ def _advise(facts: Facts, role: RoleFacts, seen: _Straggler) -> Advice:
     others = max(0, len(role.tasks) - 1)
     if facts.is_gang:
         waits = f", so {share:.0%} of the gang's time is spent waiting for it"
-        saving = {"duration_s": share * running}
-        resources = (("gpu_hours", role.gpus), ("vcore_hours", role.vcores))
-        for name, each in resources:
-            if each:
-                saving[name] = each * others * share * running / 3600
+        waited_s = share * running
+        saving = {"duration_s": waited_s, **role.cost_of(others * waited_s / HOUR_S)}
     in_steps = seen.metric in STEP_TIMES
     mine, peers = (1 / seen.mine, 1 / seen.peers) if in_steps else (seen.mine, seen.peers)
     unit = "steps per s" if seen.metric == STEP else seen.metric
