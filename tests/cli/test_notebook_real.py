@@ -431,7 +431,7 @@ def test_a_cell_in_a_real_jupyter_and_its_idle_end(
 
 
 # Runs in Jupyter's own environment, on the same node: two kernels, with one that is interrupted and
-# begun anew. Who listens at a port of them or of the server, and what a subscriber hears there.
+# begun anew. Who listens at a port of them or of the server, and what a subscriber receives there.
 KERNELS = """
 import glob, json, os, stat, sys, time, urllib.request, uuid, websocket, zmq
 base, token = sys.argv[1:]
@@ -497,9 +497,9 @@ for port in listeners:
     readers.append(reader)
 time.sleep(1)
 for each in (one, two):
-    each.run("print('of nobody else')")
-heard = [port for port, each in zip(listeners, readers) if each.poll(500)]
-print(json.dumps({"answers": answers, "heard": heard, "of server": ports(known[0][1]),
+    each.run("print('of one user')")
+received = [port for port, each in zip(listeners, readers) if each.poll(500)]
+print(json.dumps({"answers": answers, "received": received, "of server": ports(known[0][1]),
                   "runtime": runtime, "mode": stat.S_IMODE(os.stat(runtime).st_mode) & 0o777,
                   "sockets": len(glob.glob(runtime + "/kernel-*-ipc-*"))}))
 sys.stdout.flush()
@@ -508,7 +508,7 @@ os._exit(0)  # context and sockets end with it
 
 
 @pytest.mark.frameworks
-def test_no_other_user_of_the_node_hears_what_its_kernels_publish(
+def test_no_other_user_of_the_node_receives_what_its_kernels_publish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Callable[[str], Path]
 ) -> None:
     monkeypatch.setenv("TONY_HOME", str(tmp_path / "home"))
@@ -525,7 +525,7 @@ def test_no_other_user_of_the_node_hears_what_its_kernels_publish(
         assert done.returncode == 0, done.stderr
         seen = json.loads(done.stdout)
         assert seen["answers"] == ["42", "42", "begun KeyboardInterrupt", "False"]
-        assert (seen["heard"], seen["of server"]) == ([], [])
+        assert (seen["received"], seen["of server"]) == ([], [])
         assert seen["mode"] == 0o700 and seen["sockets"] >= 10, seen
         running.send(signal.SIGINT)
         assert running.end() == 130, running

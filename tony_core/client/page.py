@@ -245,7 +245,8 @@ def _follow(url: str, location: str, anywhere: bool) -> str:
     """Where a redirect leads; :class:`PageError` for what is not followed.
 
     A proxy may send to another host, as a ResourceManager on standby does. What answers as the page
-    itself is a job, or whoever has its port by now: it must not choose whom its reader asks.
+    itself is a job, or another process that has its port by now: it must not choose whom its
+    reader asks.
     """
     try:
         target = urljoin(url, location)
