@@ -1,6 +1,12 @@
 """``python -m tony_notebook``: Jupyter as the program of a task, for ``tony notebook``.
 
 It listens at a socket in the working folder that only the task's user can open, and at no port.
+Nor do its kernels: at a port of the loopback each user of the node could read what they publish,
+the cells and their output (a kernel's key signs messages; it neither hides them nor asks who
+reads). Their sockets and keys, and the files in which Jupyter keeps its token, are in a folder that
+only the task's user can open. It is in a temporary folder, since a socket's path must be short, and
+is removed at the end.
+
 Its token is made here, and stands beside the socket in a file that only that user can read: the
 executor passes it to the job's owner, by the authenticated tunnel.
 
@@ -18,7 +24,10 @@ import json
 import os
 import runpy
 import secrets
+import shutil
+import signal
 import sys
+import tempfile
 from datetime import datetime, timezone
 from importlib import metadata
 from typing import List, Sequence, Tuple
@@ -27,6 +36,12 @@ FILE = "notebook.json"
 SOCKET = "notebook.sock"
 SERVER = "jupyterlab"
 IDENTITY = "jupyter_server.auth.identity.PasswordIdentityProvider"  # Jupyter's default
+LONGEST_SOCKET = 107  # bytes of a path, of the kernel's
+KERNEL_SOCKET = "kernel-00000000-0000-0000-0000-000000000000-ipc-000"  # as Jupyter names it
+NO_ROOM = """\
+no temporary folder of this node can hold the sockets of Jupyter's kernels ({tried}): TMPDIR must
+name a folder that can be written, with a path of {longest} bytes at most
+"""
 MISSING = """\
 this Python has no JupyterLab: {python}
 install it where the notebook runs: `pip install jupyterlab` in the environment that --python_venv
@@ -43,26 +58,56 @@ def main(argv: Sequence[str]) -> int:
     if importlib.util.find_spec(SERVER) is None:
         sys.stderr.write(MISSING.format(python=sys.executable))
         return 2
-    here = os.getcwd()
-    folder = os.path.abspath(os.path.expanduser(args.folder or here))
+    folder = os.path.abspath(os.path.expanduser(args.folder or os.getcwd()))
     if not os.path.isdir(folder):
         sys.stderr.write(f"--notebook-dir {folder} is not a folder on this node\n")
         return 2
+    for name in (FILE, SOCKET):  # what came with the source may be a link, or open to others
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # until Jupyter's own
+    try:
+        runtime = make_runtime_folder()
+    except OSError as error:
+        sys.stderr.write(str(error))
+        return 2
+    try:
+        return _become_jupyter(folder, args.idle_timeout, runtime)
+    finally:
+        shutil.rmtree(runtime, ignore_errors=True)
+
+
+def make_runtime_folder() -> str:
+    """Make the folder for what reaches the kernels; OSError where there is no place for it."""
+    room = LONGEST_SOCKET - len(f"/{KERNEL_SOCKET}")
+    places = [tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"]  # noqa: S108
+    tried = []
+    for place in dict.fromkeys(map(os.path.abspath, places)):
+        if len(os.fsencode(place)) + len("/tony-00000000") > room:
+            tried.append(f"{place}: too long")
+            continue
+        try:
+            return tempfile.mkdtemp(prefix="tony-", dir=place)  # of mode 0700
+        except OSError as error:
+            tried.append(f"{place}: {error.strerror}")
+    longest = room - len("/tony-00000000")
+    raise OSError(NO_ROOM.format(tried="; ".join(tried), longest=longest))
+
+
+def _become_jupyter(folder: str, idle_timeout_s: float, runtime: str) -> int:
     token = secrets.token_hex(24)
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(FILE)  # one that came with the source may be a link, or open to others
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with os.fdopen(os.open(FILE, flags, 0o600), "w") as file:
         json.dump({"socket": SOCKET, "token": token}, file)
-    os.environ.setdefault("JUPYTER_RUNTIME_DIR", os.path.join(here, ".jupyter-runtime"))
-    sys.argv = [SERVER, *options(folder, args.idle_timeout, token)]
+    os.environ["JUPYTER_RUNTIME_DIR"] = runtime
+    sys.argv = [SERVER, *options(folder, idle_timeout_s, token)]
     try:
         runpy.run_module(SERVER, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         if end.code:
             raise
-    if 0 < args.idle_timeout <= idle_s():
-        _report_idle_end(args.idle_timeout)
+    if 0 < idle_timeout_s <= idle_s():
+        _report_idle_end(idle_timeout_s)
     return 0
 
 
@@ -92,6 +137,7 @@ def options(folder: str, idle_s: float, token: str) -> List[str]:
         ("ServerApp.sock_mode", "0600"),
         ("ServerApp.root_dir", folder),
         ("ServerApp.open_browser", False),
+        ("KernelManager.transport", "ipc"),
         # What a configuration file may say against the socket, the token and the address:
         ("ServerApp.ip", "localhost"),
         ("ServerApp.port", 8888),  # the default, which alone goes together with a socket

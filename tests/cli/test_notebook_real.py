@@ -119,6 +119,18 @@ def test_it_is_reached_and_ends_with_its_client(words: List[str], tmp_path: Path
     assert token.encode() not in shown, "the token is nowhere in logs or the job's files"
 
 
+def test_a_socket_that_came_with_the_source(words: List[str], tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "notebook.sock").write_text("left over")
+    (source / "notebook.json").write_text("{}")
+    with Running(tmp_path, *words, "--src_dir", str(source)) as running:
+        base, token = address(running)
+        assert get(f"{base}/?token={token}")[0] == 200
+        running.send(signal.SIGINT)
+        assert running.end() == 130, running
+
+
 def test_many_connections_at_once(words: List[str], tmp_path: Path) -> None:
     with Running(tmp_path, *words) as running:
         base, token = address(running)
@@ -416,6 +428,108 @@ def test_a_cell_in_a_real_jupyter_and_its_idle_end(
         and os.path.exists(entry / "cmdline")
         and str(tmp_path / "home").encode() in (entry / "cmdline").read_bytes()
     ]
+
+
+# Runs in Jupyter's own environment, on the same node: two kernels, with one that is interrupted and
+# begun anew. Who listens at a port of them or of the server, and what a subscriber receives there.
+KERNELS = """
+import glob, json, os, stat, sys, time, urllib.request, uuid, websocket, zmq
+base, token = sys.argv[1:]
+def ask(path):
+    head = {"Authorization": "token " + token}
+    with urllib.request.urlopen(urllib.request.Request(base + path, b"{}", head), timeout=60) as it:
+        return json.loads(it.read() or b"{}")
+class Kernel:
+    def __init__(self):
+        self.id = ask("/api/kernels")["id"]
+        url = f"{base.replace('http', 'ws')}/api/kernels/{self.id}/channels?token={token}"
+        self.connection = websocket.create_connection(url, timeout=60)
+    def run(self, code, interrupted=False):
+        header = {"msg_id": uuid.uuid4().hex, "username": "x", "session": uuid.uuid4().hex,
+                  "msg_type": "execute_request", "version": "5.3"}
+        content = {"code": code, "silent": False}
+        self.connection.send(json.dumps({"header": header, "parent_header": {}, "metadata": {},
+                                         "content": content, "channel": "shell", "buffers": []}))
+        text = ""
+        while True:
+            message = json.loads(self.connection.recv())
+            if message["parent_header"].get("msg_id") != header["msg_id"]:
+                continue
+            if message["msg_type"] == "error":
+                text += message["content"]["ename"]
+            if message["msg_type"] == "stream":
+                text += message["content"]["text"]
+                if interrupted:
+                    interrupted = ask(f"/api/kernels/{self.id}/interrupt") and False
+            if message["content"].get("execution_state") == "idle":
+                return text
+def ports(pid):
+    found = []
+    mine = set()
+    for each in glob.glob(f"/proc/{pid}/fd/*"):
+        try:
+            mine.add(os.readlink(each))
+        except OSError:
+            pass
+    for name in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{name}") as rows:
+            for row in list(rows)[1:]:
+                words = row.split()
+                if words[3] == "0A" and f"socket:[{words[9]}]" in mine:
+                    found.append(int(words[1].rpartition(":")[2], 16))
+    return found
+one, two = Kernel(), Kernel()
+answers = [each.run("print(6 * 7, end='')") for each in (one, two)]
+answers.append(one.run("import time; print('begun', end=' '); time.sleep(300)", True))
+ask(f"/api/kernels/{one.id}/restart")
+answers.append(one.run("print('time' in globals(), end='')"))
+facts = "import os; print(os.getpid(), os.getppid(), os.environ['JUPYTER_RUNTIME_DIR'], end='')"
+known = [each.run(facts).split() for each in (one, two)]
+runtime = known[0][2]
+context = zmq.Context()
+listeners = ports(known[0][1]) + ports(known[0][0]) + ports(known[1][0])
+readers = []
+for port in listeners:
+    reader = context.socket(zmq.SUB)
+    reader.linger = 0
+    reader.subscribe(b"")
+    reader.connect(f"tcp://127.0.0.1:{port}")
+    readers.append(reader)
+time.sleep(1)
+for each in (one, two):
+    each.run("print('of one user')")
+received = [port for port, each in zip(listeners, readers) if each.poll(500)]
+print(json.dumps({"answers": answers, "received": received, "of server": ports(known[0][1]),
+                  "runtime": runtime, "mode": stat.S_IMODE(os.stat(runtime).st_mode) & 0o777,
+                  "sockets": len(glob.glob(runtime + "/kernel-*-ipc-*"))}))
+sys.stdout.flush()
+os._exit(0)  # context and sockets end with it
+"""
+
+
+@pytest.mark.frameworks
+def test_no_other_user_of_the_node_receives_what_its_kernels_publish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Callable[[str], Path]
+) -> None:
+    monkeypatch.setenv("TONY_HOME", str(tmp_path / "home"))
+    python = str(environment("jupyter") / "bin" / "python")
+    long = tmp_path / ("long" * 30)  # no socket has room in it
+    long.mkdir()
+    words = ["notebook", "--python_binary_path", python, "--memory", "1g",
+             "--shell_env", f"TMPDIR={long}"]  # fmt: skip
+    with Running(tmp_path, *words) as running:
+        base, token = address(running)
+        done = subprocess.run(
+            [python, "-c", KERNELS, base, token], capture_output=True, text=True, timeout=200
+        )
+        assert done.returncode == 0, done.stderr
+        seen = json.loads(done.stdout)
+        assert seen["answers"] == ["42", "42", "begun KeyboardInterrupt", "False"]
+        assert (seen["received"], seen["of server"]) == ([], [])
+        assert seen["mode"] == 0o700 and seen["sockets"] >= 10, seen
+        running.send(signal.SIGINT)
+        assert running.end() == 130, running
+    until(lambda: not os.path.exists(seen["runtime"]), "end of the kernels' folder")
 
 
 # A user's own configuration of Jupyter, made for a server of his own.

@@ -160,6 +160,10 @@ class PageServer:
             def do_GET(self) -> None:
                 outer._answer(self)
 
+            def do_PUT(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                outer._answer(self)
+
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 

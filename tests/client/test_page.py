@@ -108,17 +108,43 @@ def test_what_is_no_page_is_an_error(server: PageServer, page: JobPage, raw: byt
         page.events(0)
 
 
+PROXIED = "proxy/application_1_0001/"
+
+
 def test_a_proxys_redirect_is_followed_and_a_circle_is_not(
     server: PageServer, page: JobPage
 ) -> None:
+    server.raw = b'{"name": "mnist"}'
     with PageServer() as proxy:
         proxy.redirect = server.url.rstrip("/")
-        through = JobPage(proxy.url)
+        through = JobPage(proxy.url + PROXIED, access=WebAccess("ann"))
         assert through.job()["name"] == "mnist"
         through.close()
     server.redirect = server.url.rstrip("/")
     with pytest.raises(PageError, match="redirects more than"):
         page.job()
+
+
+def test_a_page_that_is_asked_directly_sends_to_no_other_server(
+    server: PageServer, page: JobPage
+) -> None:
+    with PageServer() as other:
+        for where in (other.url, other.url.replace("127.0.0.1", "localhost"), "//127.0.0.1:1/"):
+            server.redirect = where.rstrip("/")
+            for call in (page.job, lambda: page.exchange("PUT", "tunnel/new", b"to the job alone")):
+                with pytest.raises(PageError, match=r"to another server, .* is not followed"):
+                    call()
+        assert other.requests == []
+
+
+@pytest.mark.parametrize("where", ["http://h:80/x", "http://H/x", "/x", "x"])
+def test_a_page_that_is_asked_directly_sends_to_itself(where: str) -> None:
+    head = Message()
+    head["Location"] = where
+    page = JobPage("http://h/")
+    answers = [(302, head, b""), (200, Message(), b"{}")]
+    page._fetch = lambda *_: answers.pop(0)  # type: ignore[method-assign]
+    assert page.job() == {}
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x/", "http://", "nonsense", "http://x:port/"])
@@ -283,7 +309,7 @@ class TestWithALogin:
 def test_a_redirect_stays_on_https(where: str) -> None:
     head = Message()
     head["Location"] = where
-    page = JobPage("https://rm:1/")
+    page = JobPage(f"https://rm:1/{PROXIED}", access=WebAccess("ann"))
     asked: List[str] = []
 
     def fetch(

@@ -149,7 +149,7 @@ def test_no_address_is_asked_that_the_scheduler_does_not_name(
             return "" if url.startswith(server.url) else f"{url} is no page of this job"
 
         with pytest.raises(PageError, match="is no page of this job"):
-            live(made, server.url, problem_of).read()
+            live(made, server.url + "proxy/application_1_0001/", problem_of).read()
         assert internal.requests == []
 
 

@@ -157,7 +157,7 @@ class JobPage:
             status, head, body = self._fetch(urlsplit(url), wait_s, method, content)
             location = head.get("Location") or ""
             if status in (301, 302, 303, 307, 308) and location:
-                url = _follow(url, location)  # a resource manager's proxy
+                url = _follow(url, location, self.proxied)
                 continue
             if status in (401, 403):
                 raise PageRefused(_explain_refusal(url, status, head, body))
@@ -241,16 +241,30 @@ def _plain_text(head: Message, body: bytes) -> str:
     return " ".join(body[:300].decode("utf-8", "replace").split()) if plain else ""
 
 
-def _follow(url: str, location: str) -> str:
-    """Where a redirect leads; :class:`PageError` for what is not followed."""
+def _follow(url: str, location: str, anywhere: bool) -> str:
+    """Where a redirect leads; :class:`PageError` for what is not followed.
+
+    A proxy may send to another host, as a ResourceManager on standby does. What answers as the page
+    itself is a job, or another process that has its port by now: it must not choose whom its
+    reader asks.
+    """
     try:
         target = urljoin(url, location)
         scheme = urlsplit(target).scheme
+        is_elsewhere = not anywhere and _server(target) != _server(url)
     except ValueError as error:
         raise PageError(f"{url} redirects to an invalid address: {error}") from error
     if urlsplit(url).scheme == "https" and scheme != "https":
         raise PageError(f"{url} redirects from https to {scheme}, which is not followed")
+    if is_elsewhere:
+        raise PageError(f"{url} redirects to another server, {target}, which is not followed")
     return target
+
+
+def _server(url: str) -> Tuple[str, str, int]:
+    parts = urlsplit(url)
+    port = parts.port if parts.port is not None else 443 if parts.scheme == "https" else 80
+    return parts.scheme, parts.hostname or "", port
 
 
 def _user() -> str:

@@ -45,6 +45,9 @@ _PY_SPY_PROCESS = re.compile(r"^Process (?P<pid>\d+): ")
 _PY_SPY_THREAD = re.compile(
     r'^Thread (?P<id>\w+) \((?:idle|active)[^)]*\)(?:: "(?P<name>[^"]*)")?$'
 )
+_PY_SPY_COMMAND = re.compile(r"^Process \d+:", re.MULTILINE)
+_PY_SPY_PYTHON = re.compile(r"^Python v\d\S* \(.*\)$", re.MULTILINE)
+_PY_SPY_FIRST_THREAD = re.compile(r"^Thread \w+ \((?:idle|active)[^)\n]*\)", re.MULTILINE)
 _PY_SPY_FRAME = re.compile(r"^\s+(?P<function>\S.*?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
 _FAULT_THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+")
 _FAULT_FRAME = re.compile(
@@ -110,8 +113,17 @@ def py_spy_command(program: str, pid: int) -> List[str]:
 
 def redact(output: str) -> str:
     """What a log gets of py-spy's output: bounded, without the command, which may hold secrets."""
-    _, python, rest = output.partition("\nPython v")
-    output = f"Python v{rest}" if python else output
+    # The command may have any rows in it; what py-spy writes of the interpreter comes after them.
+    found = list(_PY_SPY_PYTHON.finditer(output))
+    if found:
+        output = output[found[-1].start() :]
+    else:
+        first = _PY_SPY_FIRST_THREAD.search(output)
+        process = _PY_SPY_COMMAND.search(output)
+        if first is not None:
+            output = output[first.start() :]
+        elif process is not None:
+            output = output[: process.end()] + "\n... (its command, and nothing after it)\n"
     return output if len(output) <= MOST_BYTES else output[:MOST_BYTES] + "\n... (cut)\n"
 
 

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Optional
+from pathlib import Path
+from typing import Callable, Optional
 
 import pytest
 
@@ -76,6 +77,49 @@ def test_a_log_gets_so_much_and_no_command() -> None:
     assert stacks.redact("short") == "short"
     text = PY_SPY.replace("train.py\n", "train.py --password=abc\nmore\n", 1)
     assert stacks.redact(text) == PY_SPY[PY_SPY.index("Python v") :]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import x\nPython v = 'SECRET'",
+        "Python v3.11.7 (/usr/bin/python3.11)\n\nSECRET",
+        "Thread 1\nThread = 'SECRET'\nPython v3 = (1)",
+        'Thread 7 (idle): "MainThread"\nSECRET',
+    ],
+)
+def test_a_command_of_several_rows_reaches_no_log(code: str) -> None:
+    whole = PY_SPY.replace("python train.py", f"python -c {code}", 1)
+    assert stacks.redact(whole) == PY_SPY[PY_SPY.index("Python v") :]
+
+
+def test_without_the_row_of_the_interpreter_the_stacks_are_kept_and_no_command() -> None:
+    rows = PY_SPY.splitlines(keepends=True)
+    threads = "".join(rows[3:])
+    assert stacks.redact(rows[0] + "Python v = 'SECRET'\n" + threads) == threads
+    assert stacks.redact("Process 1: python -c x\nSECRET") == (
+        "Process 1:\n... (its command, and nothing after it)\n"
+    )
+    assert stacks.redact("Error: no such process\n") == "Error: no such process\n"
+
+
+@pytest.mark.frameworks
+def test_a_command_of_several_rows_in_a_real_dump(environment: Callable[[str], Path]) -> None:
+    code = "import time\nx = '''\nPython v = SECRET\n'''\nprint(1, flush=True)\ntime.sleep(60)"
+    program = [sys.executable, "-c", code]
+    with subprocess.Popen(program, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            py_spy = str(environment("py-spy") / "bin" / "py-spy")
+            dump = subprocess.run(
+                stacks.py_spy_command(py_spy, process.pid),
+                stdout=subprocess.PIPE, check=True, text=True, timeout=30,
+            ).stdout  # fmt: skip
+        finally:
+            process.kill()
+    shown = stacks.redact(dump)
+    assert "SECRET" in dump and "SECRET" not in shown
+    assert shown.startswith("Python v") and "<module> (<string>:" in shown
 
 
 def test_only_a_process_with_a_handler_catches_the_signal() -> None:
