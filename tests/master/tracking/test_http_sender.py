@@ -128,7 +128,7 @@ def test_a_late_answer_is_not_asked_for_again(
 
 
 @pytest.mark.parametrize(("request_", "sent"), [(find_experiment("exp"), 2), (LOG, 2), (CREATE, 1)])
-def test_what_makes_something_is_sent_once_whoever_closes_the_connection(
+def test_what_makes_something_is_sent_once(
     mlflow: FakeMlflow, answers: Answers, request_: Request, sent: int
 ) -> None:
     """It was read, and perhaps carried out; there was no answer."""

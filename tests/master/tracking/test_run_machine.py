@@ -316,9 +316,7 @@ def test_one_request_that_fails_for_ever_is_asked_seldom_and_holds_up_no_end(
 
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("path", ["experiments/create", "runs/create"])
-def test_who_may_make_no_run_is_told_so_and_the_server_is_left_alone(
-    path: str, status: int
-) -> None:
+def test_a_user_without_the_right_is_told_once(path: str, status: int) -> None:
     talk = Conversation()
     talk.feed(Begin())
     while talk.request is None or talk.request.request.path != path:

@@ -111,7 +111,7 @@ class HttpSender:
         return answer
 
     def _is_given_up(self) -> bool:
-        """Whether nobody waits for the request that is on its way."""
+        """Whether the answer to the request that is on its way is of no more use."""
         with self._changed:
             return self._closed or self._next is not None
 
