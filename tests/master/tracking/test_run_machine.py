@@ -167,7 +167,7 @@ def test_a_run_from_its_begin_to_its_end() -> None:
         ("TIMED_OUT", "FAILED"),
     ],
 )
-def test_ends(state: str, status: str) -> None:
+def test_a_run_has_the_status_of_its_job(state: str, status: str) -> None:
     talk = begun()
     talk.feed(JobEnded(state, 1.0))
     talk.settle()
@@ -316,7 +316,7 @@ def test_one_request_that_fails_for_ever_is_asked_seldom_and_holds_up_no_end(
 
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize("path", ["experiments/create", "runs/create"])
-def test_a_user_without_the_right_is_told_once(path: str, status: int) -> None:
+def test_a_user_without_the_right_ends_the_tracking(path: str, status: int) -> None:
     talk = Conversation()
     talk.feed(Begin())
     while talk.request is None or talk.request.request.path != path:
