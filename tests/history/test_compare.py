@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Dict, List
 
 import pytest
+from hypothesis import example
+from hypothesis import strategies as st
 
 from tests.fuzzing import fuzz
 from tests.history.stories import BEGIN, StoryBuilder
@@ -59,6 +62,27 @@ def test_the_speed_up_of_more_workers() -> None:
     }  # fmt: skip
     assert both(sized(2, 1.0), sized(2, 1.0, 1)).speed == ()
     assert [row.name for row in both(sized(2, 1.0), sized(2, 2.0)).speed][-1] == "speed_up"
+
+
+FAR = st.sampled_from([0.0, 1.0, 5e-324, 1e-300, 1e-9, 9e299, -9e299, 1.7e308, -1.7e308])
+SERIES = st.lists(st.tuples(FAR, FAR), min_size=2, max_size=4)
+
+
+@fuzz(
+    jobs=st.lists(st.tuples(st.integers(1, 3), SERIES), min_size=2, max_size=3),
+    across=st.sampled_from(["", "step", "seconds"]),
+)
+@example([(1, [(0.0, 0.0), (1e-300, 9e299)]), (2, [(0.0, 0.0), (1.0, 1.0)])], "")
+@example([(1, [(0.0, 0.0), (9e299, 1e-9)]), (2, [(0.0, 0.0), (1e-300, 1.0)])], "")
+def test_numbers_are_finite_whatever_was_reported(jobs: List[Any], across: str) -> None:
+    records = []
+    for workers, points in jobs:
+        tasks = tuple({"task": f"worker:{index}"} for index in range(workers))
+        series = {name: sorted(points) for name in ("step", "loss")}
+        result = {"loss": points[0][0] * 10, "all": [math.inf]}
+        records.append(JobHistory("a", {"result": result}, tasks, {"task": {"worker:0": series}}))
+    found = compare([Compared(record) for record in records], across)
+    json.dumps(found.to_json(), allow_nan=False)
 
 
 def test_only_what_differs_in_the_configurations() -> None:
@@ -159,6 +183,6 @@ def test_a_job_of_which_nothing_is_known() -> None:
 def test_whatever_the_records_hold(first: JobHistory, second: JobHistory) -> None:
     config: Dict[str, str] = {"a": "1"}
     found = compare([Compared(first, config), Compared(second)])
-    json.dumps(found.to_json(), default=str)
+    json.dumps(found.to_json(), default=str, allow_nan=False)
     assert all(len(row.values) == 2 for row in (*found.phases, *found.costs, *found.results))
     assert BEGIN

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import functools
+import operator
+from typing import List
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,6 +159,10 @@ def test_a_list_of_only_groups_keeps_its_blank(text: str, acl: str) -> None:
         ("ann\nbob", "ann bob", ""),
         ("ann,\n  bob", "ann", "bob"),
         ("ann,*", "ann *", ""),
+        ("*,", "*", ""),
+        (",*", "*", ""),
+        (" *,", "", "*"),
+        ("*, *,", "*", "*"),
         ("ann staff,*", "ann", "staff *"),
         (" *,staff", "", "* staff"),
     ],
@@ -170,6 +178,16 @@ def test_access_lists_as_hadoop_reads_them(text: str, users: str, groups: str) -
 def test_access_lists_for_all(text: str) -> None:
     assert units.AccessList.parse(text) == units.AccessList(is_for_all=True)
     assert str(units.AccessList.parse(text)) == "*"
+
+
+NAMES = st.text("*a,\n\t b", max_size=6)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=3))
+def test_a_list_as_text_admits_who_the_list_admits(texts: List[str]) -> None:
+    parse = units.AccessList.parse
+    found = functools.reduce(operator.or_, map(parse, texts))
+    assert parse(str(found)) == found
 
 
 def test_two_access_lists_are_one() -> None:

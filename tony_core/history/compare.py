@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from math import floor
+from math import floor, isfinite
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tony_core.history.figures import job_figures
@@ -214,7 +214,7 @@ def _speed(records: Sequence[JobHistory], lines: Sequence[Timeline]) -> Tuple[Ro
 
 
 def _rounded(value: Optional[float]) -> Optional[float]:
-    return None if value is None else round(value, 6)
+    return None if value is None or not isfinite(value) else round(value, 6)
 
 
 def _steps_per_s(record: JobHistory, line: Timeline) -> Optional[float]:
@@ -223,7 +223,8 @@ def _steps_per_s(record: JobHistory, line: Timeline) -> Optional[float]:
     for task in tasks_with(record, STEP)[:1]:
         points = [point for point in points_of(record, task, STEP) if point[0] >= begin]
         if len(points) > 1 and points[-1][0] > points[0][0] and points[-1][1] > points[0][1]:
-            return (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
+            rate = (points[-1][1] - points[0][1]) / (points[-1][0] - points[0][0])
+            return rate if isfinite(rate) else None
     return None
 
 
@@ -243,6 +244,8 @@ def _flat(result: Any) -> Dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)  # JSON cannot hold it
     if value is None or isinstance(value, (bool, int, float)):
         return value
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)

@@ -135,12 +135,18 @@ class AccessList(NamedTuple):
     def __str__(self) -> str:
         if self.is_for_all:
             return "*"
-        return f"{','.join(sorted(self.users))} {','.join(sorted(self.groups))}".rstrip()
+        return f"{_join(self.users)} {_join(self.groups)}".rstrip()
 
 
 def _names(text: str) -> FrozenSet[str]:
     names = (name.strip() for name in text.replace("\n", ",").split(","))
     return frozenset(name for name in names if name)
+
+
+def _join(names: FrozenSet[str]) -> str:
+    """A text that is read as these names: one that is called ``*`` is not all of them."""
+    text = ",".join(sorted(names))
+    return "*," if text == "*" else text
 
 
 def parse_list(text: str) -> Tuple[str, ...]:

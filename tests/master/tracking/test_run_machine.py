@@ -167,7 +167,7 @@ def test_a_run_from_its_begin_to_its_end() -> None:
         ("TIMED_OUT", "FAILED"),
     ],
 )
-def test_ends(state: str, status: str) -> None:
+def test_a_run_has_the_status_of_its_job(state: str, status: str) -> None:
     talk = begun()
     talk.feed(JobEnded(state, 1.0))
     talk.settle()
@@ -261,6 +261,99 @@ def test_pauses_grow_and_are_bounded() -> None:
     pauses = [later - before for before, later in itertools.pairwise(times)]
     assert pauses[:5] == [2, 4, 8, 16, 32] and set(pauses[5:]) == {60}
     assert Unavailable() in talk.all
+
+
+PATHS = (
+    "experiments/get-by-name", "experiments/create", "runs/search", "runs/create",
+    "runs/log-batch", "runs/update",
+)  # fmt: skip
+FAILURES = [*(Answer(status) for status in (200, 302, 400, 401, 403, 404, 429, 500, 503)), DOWN]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(PATHS), st.sampled_from([*FAILURES, None]), st.booleans(),
+    st.floats(0, 3600), st.booleans(),
+)  # fmt: skip
+def test_one_request_that_fails_for_ever_is_asked_seldom_and_holds_up_no_end(
+    path: str, failure: Optional[Answer], is_first: bool, ends: float, has_experiment: bool
+) -> None:
+    """``failure`` None: no answer at all."""
+    talk = Conversation()
+    if has_experiment:
+        talk.server.experiments["exp"] = "7"
+    talk.feed(Begin(is_first=is_first))
+    reported = 0
+    while talk.machine.phase is not Phase.OVER and talk.now < ends:
+        if talk.request is not None and talk.request.request.path == path:
+            if failure is not None:
+                talk.step(failure)
+                continue
+            talk.request = None  # till its deadline
+        due = talk.machine.next_deadline() if talk.request is None else talk.now
+        if due is None or due > reported * 60:
+            talk.now = max(talk.now, min(ends, reported * 60.0))
+            talk.feed(MetricsReported({"loss": 1.0}, reported, talk.now))
+            reported += 1
+        else:
+            talk.step()
+    assert len(talk.of(Send)) <= 2 * 3600 / run_machine.LONGEST_PAUSE_S + reported + 100
+    ended = talk.now
+    talk.feed(JobEnded("SUCCEEDED", 1.0))
+    for _ in range(200):
+        if talk.machine.phase is Phase.OVER:
+            break
+        if talk.request is not None and talk.request.request.path == path:
+            if failure is not None:
+                talk.step(failure)
+                continue
+            talk.request = None
+        talk.step()
+    assert talk.machine.phase is Phase.OVER and len(talk.of(Done)) == 1
+    assert talk.now - ended <= run_machine.ANSWER_S
+    assert len(talk.server.runs) <= 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("path", ["experiments/create", "runs/create"])
+def test_a_user_without_the_right_ends_the_tracking(path: str, status: int) -> None:
+    talk = Conversation()
+    talk.feed(Begin())
+    while talk.request is None or talk.request.request.path != path:
+        talk.step()
+    talk.step(Answer(status, {"error_code": "PERMISSION_DENIED"}))
+    assert talk.machine.phase is Phase.OVER and Unavailable() in talk.all
+    (note,) = talk.of(Note)
+    assert "'exp'" in note.text and f"HTTP {status}" in note.text
+    assert "administrators" in note.text and "MLFLOW_TRACKING_TOKEN" in note.text
+
+
+@pytest.mark.parametrize("carried_out_s", [1.0, 28.0, 45.0])
+def test_a_run_that_is_made_after_its_answer_was_due_is_the_only_one(carried_out_s: float) -> None:
+    talk = Conversation()
+    talk.feed(Begin())
+    while talk.request is None or talk.request.request.path != "runs/create":
+        talk.step()
+    late = talk.request.request
+    made_at = talk.now + carried_out_s
+    talk.now += 25
+    talk.feed(Answered(talk.request.number, DOWN._replace(is_late=True)))
+    for _ in range(40):
+        if late is not None and talk.now >= made_at:
+            talk.server.answer(late)
+            late = None
+        talk.step()
+    assert list(talk.server.runs) == ["run0"] and talk.machine.run.run_id == "run0"
+
+
+def test_a_late_run_that_never_appears_is_made_again() -> None:
+    talk = Conversation()
+    talk.feed(Begin())
+    while talk.request is None or talk.request.request.path != "runs/create":
+        talk.step()
+    talk.step(DOWN._replace(is_late=True))
+    talk.settle()
+    assert talk.machine.phase is Phase.LOG and talk.now <= 2 * run_machine.LATE_S
 
 
 def test_a_server_names_the_pause() -> None:

@@ -6,9 +6,10 @@ import binascii
 import http.client
 import json
 import socket
+import threading
 import time
 from contextlib import suppress
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Tuple
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.master.reactors import Running
 from tests.master.test_streams import PLACES
 from tony_core.job.spec import Access
 from tony_core.master.streams import StreamTable
+from tony_core.master.web import proxy_gate
 from tony_core.master.web import tunnels as module
 from tony_core.master.web.proxy_gate import ProxyGate
 from tony_core.master.web.server import MAX_CONNECTIONS, Exchange, WebServer
@@ -297,6 +299,34 @@ def test_who_has_proved_nothing_waits_for_a_moment_only(site: Site) -> None:
     before = time.monotonic()
     assert client.down(wait=20) == (200, b"")
     assert time.monotonic() - before < 10
+
+
+@proxied
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_slow_name_server_holds_up_no_client_that_comes_directly(
+    site: Site, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    def slow(hosts: List[str]) -> Dict[str, FrozenSet[str]]:
+        if is_known and not looked:
+            looked.append(1)
+            return {"rm": frozenset(["10.0.0.1"])}
+        looked.append(2)
+        answered.wait(60)
+        return {}
+
+    looked: List[int] = []
+    monkeypatch.setattr(proxy_gate, "addresses_of", slow)
+    try:
+        if is_known:
+            assert site.ask("PUT", "new")[0] == 200
+            monkeypatch.setattr(proxy_gate, "AGAIN_S", 0.0)
+        client = Client(site)
+        client.shake()
+        assert 2 in looked and not answered.is_set()
+    finally:
+        answered.set()
 
 
 @proxied

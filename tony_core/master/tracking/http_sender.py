@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import socket
 import threading
 from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote, urlencode, urlsplit
@@ -96,12 +97,23 @@ class HttpSender:
             return not self._closed
 
     def _exchange(self, request: Request) -> Answer:
-        """The answer to a request; a connection that the server has closed is opened once more."""
+        """The answer to a request; a connection that the server has closed is opened once more.
+
+        Only for a request that may be carried out twice, since the first one may have arrived; the
+        others get a connection of their own. A server that is late is not asked twice.
+        """
+        if not request.may_repeat:
+            self._disconnect()
         was_open = self._connection is not None
         answer = self._try(request)
-        if answer.problem and was_open and not self._closed:
+        if answer.problem and was_open and not answer.is_late and not self._is_given_up():
             answer = self._try(request)
         return answer
+
+    def _is_given_up(self) -> bool:
+        """Whether the answer to the request that is on its way is of no more use."""
+        with self._changed:
+            return self._closed or self._next is not None
 
     def _try(self, request: Request) -> Answer:
         try:
@@ -127,7 +139,8 @@ class HttpSender:
             )
         except (OSError, http.client.HTTPException, ValueError) as error:
             self._disconnect()
-            return Answer(problem=f"it does not answer ({describe(error)})")
+            is_late = isinstance(error, socket.timeout)
+            return Answer(problem=f"it does not answer ({describe(error)})", is_late=is_late)
 
     def _connect(self) -> http.client.HTTPConnection:
         made: Any

@@ -34,6 +34,11 @@ class Request(NamedTuple):
     body: Optional[Mapping[str, Any]] = None
     query: Tuple[Tuple[str, str], ...] = ()
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it does no more twice than once: what makes something makes two of it."""
+        return not self.path.endswith("/create")
+
 
 class Answer(NamedTuple):
     """What came back: a status and an object, or why nothing did."""
@@ -42,6 +47,7 @@ class Answer(NamedTuple):
     body: Mapping[str, Any] = {}
     problem: str = ""  # of the connection
     retry_after_s: Optional[float] = None
+    is_late: bool = False  # nothing came in time: the server may yet carry the request out
 
     @property
     def is_ok(self) -> bool:

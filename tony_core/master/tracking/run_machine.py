@@ -16,18 +16,22 @@ The run is known by the id that the server gave it, which the journal keeps. Whe
 whose id we do not know (a next master without a journal; the answer to a request to make one was
 lost) it is looked for before one is made, by :attr:`RunFacts.key`. The job's id is known to others,
 who could make a run under it first; the key is not, until our run has it. Where two runs have it,
-nothing says which is ours, and nothing is sent to either. So a job has one run however often its
-master dies, and writes to no other.
+nothing says which is ours, and nothing is sent to either. A request that makes a run may be carried
+out long after its answer was due, so that no run is found says nothing for :data:`LATE_S`. So a job
+has one run however often its master dies, and writes to no other.
 
 What is to be logged waits in a bounded queue (:mod:`.log_queue`) until the run is there and the
-server answers. A server that does not answer is asked again, with a growing pause; a batch that it
-refuses as wrong (400) is halved until the wrong entry is alone, and that one is dropped. After
-:data:`MOST_REFUSALS` the tracking is given up. Nothing here holds up the job: the queue drops its
-oldest points, and at the job's end one failure more ends the waiting.
+server answers. A server that does not answer is asked again, with a growing pause, which only a
+run that is there makes short again: a server that finds and makes none is asked seldom. A batch
+that it refuses as wrong (400) is halved until the wrong entry is alone, and that one is dropped.
+After :data:`MOST_REFUSALS`, or where this user may make no run, the tracking is given up. Nothing
+here holds up the job: the queue drops its oldest points, and at the job's end one failure more, or
+:data:`ANSWER_S`, ends the waiting.
 """
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
@@ -36,7 +40,8 @@ from tony_core.master.tracking.log_queue import LogQueue
 from tony_core.master.tracking.mlflow_api import Answer, Batch, Request
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-ANSWER_S = 30.0  # for one request
+ANSWER_S = 30.0  # for one request, and at the job's end for all
+LATE_S = 60.0  # after a request that was not answered in time: it may yet make a run
 MOST_REFUSALS = 100
 
 
@@ -175,10 +180,12 @@ class RunMachine:
         self._waiting: Optional[Tuple[int, float]] = None  # number and deadline of a request
         self._number = 0
         self._now = 0.0
-        self._pause_s = 0.0  # 0: the last request was answered
+        self._pause_s = 0.0  # 0: no request has failed since the run was there
         self._not_before = 0.0
+        self._late_until = 0.0  # till then a run may appear
         self._refusals = 0
         self._end: Optional[JobEnded] = None
+        self._end_by = math.inf
         self._end_sent = False
         self._noted: Dict[str, None] = {}
         self._out: List[Command] = []
@@ -214,15 +221,18 @@ class RunMachine:
                 self.queue.add_tags(event.tags)
             elif isinstance(event, JobEnded):
                 self.queue.add_tags(event.tags)
-                self._end = event
+                self._end, self._end_by = event, now + ANSWER_S
                 self._not_before = now
+                if self._waiting is not None:
+                    self._waiting = (self._waiting[0], min(self._waiting[1], self._end_by))
             elif isinstance(event, Answered):
                 if self._waiting is not None and event.number == self._waiting[0]:
                     self._waiting = None
                     self._take_answer(event.answer)
             elif self._waiting is not None and now >= self._waiting[1]:
                 self._waiting = None
-                self._take_answer(Answer(problem=f"no answer for {ANSWER_S:g} s"))
+                allowed = f"for {ANSWER_S:g} s" if self._end is None else "in time"
+                self._take_answer(Answer(problem=f"no answer {allowed}", is_late=True))
             self._send_next()
         return self._out
 
@@ -250,7 +260,9 @@ class RunMachine:
 
     def _take_answer(self, answer: Answer) -> None:
         if self._readers[self.phase](answer):
-            self._pause_s, self._not_before = 0.0, self._now
+            self._not_before = self._now
+            if self.phase is Phase.LOG:
+                self._pause_s = 0.0
 
     def _found_experiment(self, answer: Answer) -> bool:
         if answer.status == 404 and answer.code == "RESOURCE_DOES_NOT_EXIST":
@@ -261,6 +273,9 @@ class RunMachine:
     def _created_experiment(self, answer: Answer) -> bool:
         if self._has_experiment(answer):
             return True
+        if answer.status in (401, 403):
+            self._give_up_refused(answer, "make")
+            return False
         self._move(Phase.FIND_EXPERIMENT)  # another job may have made it
         if answer.code == "RESOURCE_ALREADY_EXISTS":
             self._refusals += 1  # a deleted one of that name is neither found nor made
@@ -291,6 +306,8 @@ class RunMachine:
                 f" {api.KEY_TAG}: one is a copy, and the job is not tracked any more"
             )
             return False
+        if not found and self._end is None and self._now < self._late_until:
+            return self._failed(Answer(problem="it was asked for a run, and has none yet"))
         if found:
             self._know(KnownRun(found[0], self.run.experiment_id))
         self._may_exist = bool(found)
@@ -303,6 +320,10 @@ class RunMachine:
             self._know(KnownRun(found, self.run.experiment_id))
             self._move(Phase.LOG)
             return True
+        if answer.status in (401, 403):
+            self._give_up_refused(answer, "make a run in")
+            return False
+        self._late_until = self._now + LATE_S if answer.is_late else 0.0
         self._may_exist = True  # the answer may be lost, and not the request
         self._move(Phase.FIND_RUN)
         return self._failed(answer)
@@ -345,7 +366,7 @@ class RunMachine:
         if answer.is_refusal and self.phase is not Phase.LOG:
             self._give_up(f"{why}: the job is not tracked")
             return False
-        if self._end is not None and self._pause_s:
+        if self._end is not None and (self._pause_s or self._now >= self._end_by):
             self._give_up(f"{why}: {_describe_missing(self.queue.points)} missing there")
             return False
         self._note("failed", f"{why}; metrics wait, and the job goes on")
@@ -356,6 +377,14 @@ class RunMachine:
         self._pause_s = pause
         self._not_before = self._now + (pause if self._end is None else min(pause, FIRST_PAUSE_S))
         return False
+
+    def _give_up_refused(self, answer: Answer, what: str) -> None:
+        self._give_up(
+            f"it does not let this user {what} the experiment {self._facts.experiment!r} (HTTP"
+            f" {answer.status}), and the job is not tracked: ask its administrators for that"
+            " right, name another by tony.mlflow.experiment, or submit with other credentials"
+            " (MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN)"
+        )
 
     def _give_up(self, text: str) -> None:
         self._note("given up", text)
@@ -378,7 +407,7 @@ class RunMachine:
         request = self._requests[self.phase]()
         if request is not None:
             self._number += 1
-            self._waiting = (self._number, now + ANSWER_S)
+            self._waiting = (self._number, min(now + ANSWER_S, max(now, self._end_by)))
             self._out.append(Send(self._number, request))
 
     def _create_run(self) -> Request:

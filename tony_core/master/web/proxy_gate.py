@@ -5,7 +5,8 @@ asked of each request, as YARN's own filter for masters (AmIpFilter) does:
 
 **Does the proxy ask?** Only the addresses of the cluster's proxies are answered; they are looked
 up when the first reader comes, again when an unknown address asks (a ResourceManager may have
-moved), and at most every :data:`AGAIN_S`. Other requests are refused with a
+moved), and at most every :data:`AGAIN_S`. A name that cannot be looked up keeps the addresses that
+it had: a name server that is away for a moment closes no page. Other requests are refused with a
 message that names the proxy's address. There is no redirect: a proxy that asks from an address
 without a known name would be redirected to itself for ever.
 
@@ -42,6 +43,7 @@ from tony_core.schedulers.container_pool import WebProxy
 
 COOKIE = "proxy-user"
 AGAIN_S = 10.0
+SOON_S = 1.0  # of a request that does not depend on it: the lookup is waited for no longer
 GROUPS_S = 300.0  # what is known of a user's groups holds so long
 
 
@@ -56,7 +58,7 @@ class ProxyGate:
         self._unauthenticated = frozenset(proxy.unauthenticated)
         self._readers = AccessList.parse(proxy.view_acl)
         self._public_url = proxy.public_url
-        self._proxies: FrozenSet[str] = frozenset()
+        self._proxies: Dict[str, FrozenSet[str]] = {}  # by host, as far as it was ever known
         self._looked_up_at = -math.inf
         self._is_looking_up = False
         self._waiting: List[Tuple[Exchange, Handler]] = []
@@ -64,7 +66,8 @@ class ProxyGate:
 
     def is_proxy(self, address: str) -> bool:
         """Whether it is a proxy's, as far as their addresses are known by now."""
-        return _plain(address) in self._proxies
+        plain = _plain(address)
+        return any(plain in addresses for addresses in self._proxies.values())
 
     def admit(self, exchange: Exchange, let_in: Handler) -> None:
         """Pass a request on, now or soon, or refuse it."""
@@ -80,6 +83,21 @@ class ProxyGate:
             self._look_up_proxies(exchange, lambda exchange: self.identify(exchange, then))
             return
         then(exchange)
+
+    def identify_soon(self, exchange: Exchange, then: Handler) -> None:
+        """Pass a request on that does not depend on it: what is known soon has to do."""
+        passed = False
+
+        def pass_on(exchange: Exchange) -> None:
+            nonlocal passed
+            timer.cancel()
+            if not passed and not exchange.done:
+                passed = True
+                then(exchange)
+
+        wait_s = 0.0 if self._proxies else SOON_S
+        timer = exchange.reactor.call_later(wait_s, exchange.handle, pass_on)
+        self.identify(exchange, pass_on)
 
     def _admit(self, exchange: Exchange, let_in: Handler) -> None:
         if exchange.done:
@@ -140,8 +158,8 @@ class ProxyGate:
             return
         self._is_looking_up = True
 
-        def found(addresses: FrozenSet[str]) -> None:
-            self._proxies = addresses
+        def found(addresses: Dict[str, FrozenSet[str]]) -> None:
+            self._proxies.update(addresses)
             self._looked_up_at = self._reactor.now()
             self._is_looking_up = False
             waiting, self._waiting = self._waiting, []
@@ -150,7 +168,7 @@ class ProxyGate:
 
         RESOLVER.resolve(
             self._reactor, ("proxies", *self._hosts), lambda: addresses_of(self._hosts),
-            found, lambda reason: found(frozenset()), keep_s=0,
+            found, lambda reason: found({}), keep_s=0,
         )  # fmt: skip
 
     def _look_up_groups(self, user: str, then: Callable[[], None]) -> None:
@@ -178,16 +196,16 @@ def user_of(cookies: str) -> Optional[str]:
     return found[0] if len(found) == 1 else ""
 
 
-def addresses_of(hosts: List[str]) -> FrozenSet[str]:
-    """All addresses of these hosts, as far as their names are known here."""
-    found = set()
+def addresses_of(hosts: List[str]) -> Dict[str, FrozenSet[str]]:
+    """All addresses of each of these hosts whose name is known here."""
+    found: Dict[str, FrozenSet[str]] = {}
     for host in hosts:
         try:
-            for answer in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
-                found.add(_plain(str(answer[4][0])))
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, ValueError):
             continue  # another one may do, and it is looked up again
-    return frozenset(found)
+        found[host] = frozenset(_plain(str(answer[4][0])) for answer in answers)
+    return found
 
 
 def _plain(address: str) -> str:

@@ -74,7 +74,7 @@ class Tunnels:
         try:
             if words == ["new"] and method == "PUT":
                 if self._gate is not None:
-                    self._gate.identify(exchange, self._open)
+                    self._gate.identify_soon(exchange, self._open)
                 else:
                     self._open(exchange)
             elif len(words) == 2:
@@ -159,7 +159,7 @@ class Tunnels:
             exchange.trust()
 
     def _is_proxied(self, exchange: Exchange) -> bool:
-        # The request that opened the tunnel has made sure that the proxies are known.
+        # The request that opened the tunnel has had the proxies looked up.
         return self._gate is not None and self._gate.is_proxy(exchange.peer())
 
 

@@ -104,6 +104,7 @@ def test_names_that_prove_nothing_on_a_secure_cluster(
         ("yarn-admin", "", "yarn-admin"),
         ("yarn-admin ops", "bob,eve staff", "bob,eve,yarn-admin ops,staff"),
         ("ann ops", "", "ann ops"),
+        ("*,", "", "*,"),  # a user of that name
     ],
 )
 def test_lists_where_the_cluster_keeps_some(admins: Optional[str], job: str, found: str) -> None:
