@@ -338,7 +338,7 @@ def test_a_master_that_answers_no_more_does_not_cost_the_work(
 
 @pytest.mark.slow
 def test_the_address_of_a_notebook_that_was_started_anew(words: List[str], tmp_path: Path) -> None:
-    """Its master and tunnel live on; whoever opens the old address causes the new one's print."""
+    """Its master and tunnel live on; a browser at the old address causes the new one's print."""
     with Running(tmp_path, *words, "--conf", "tony.am.retry-count=1") as running:
         base, token = address(running)
         os.kill(int(get(f"{base}/process?token={token}")[1]), signal.SIGKILL)
