@@ -25,6 +25,7 @@ _BOTTOM = (
     "tony_core.loopback",
     "tony_core.measures",
     "tony_core.plugins",
+    "tony_core.printable",
     "tony_core.version",
 )
 _CLIENT = (
@@ -51,7 +52,8 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
     "tony_core.loopback": (),
     "tony_core.measures": (),
     "tony_core.plugins": (),
-    "tony_core.job": ("tony_core.jsontext",),
+    "tony_core.printable": (),
+    "tony_core.job": ("tony_core.jsontext", "tony_core.printable"),
     "tony_core.protocol": ("tony_core.protocol.job_secret",),
     # Of hadoop: where the NameNodes are, by the site files.
     "tony_core.files": ("tony_core.hadoop", "tony_core.files.webhdfs"),
@@ -94,6 +96,7 @@ ALLOWED: Mapping[str, Tuple[str, ...]] = {
         "tony_core.jsontext",
         "tony_core.loopback",
         "tony_core.measures",
+        "tony_core.printable",
         "tony_core.files",
         "tony_core.job",
         "tony_core.version",

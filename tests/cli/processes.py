@@ -115,13 +115,13 @@ def until(true: Callable[[], Any], what: str, context: object = "") -> None:
 
 
 class Terminal:
-    """One on a terminal of its own."""
+    """One on a terminal of its own; ``code``: Python that starts it."""
 
-    def __init__(self, cwd: Path, *words: str, **env: str) -> None:
+    def __init__(self, cwd: Path, *words: str, code: str = "", **env: str) -> None:
         self.shown = ""
         self._master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            command(*words),
+            [sys.executable, "-c", code, *words] if code else command(*words),
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -39,14 +39,21 @@ def test_the_container_has_the_size_and_the_image_that_were_asked_for() -> None:
     ("words", "lease_s", "first_s"),
     [
         ((), 3600.0, 300.0),
-        (("--idle-timeout", "10m"), 3600.0, 300.0),
+        (("--idle-timeout", "10m"), 600.0, 300.0),
+        (("--idle-timeout", "10s"), 300.0, 300.0),
         (("--idle-timeout", "0"), 3600.0, 300.0),
-        (("--idle-timeout", "8h"), 8 * 3600.0, 300.0),
+        (("--idle-timeout", "8h"), 3600.0, 300.0),
+        (("--gpus", "0"), 3600.0, 300.0),
+        (("--gpus", "4"), 600.0, 300.0),
+        (("--gpus", "4", "--idle-timeout", "8h"), 600.0, 300.0),
+        (("--gpus", "4", "--idle-timeout", "6m"), 360.0, 300.0),
+        (("--conf", "tony.notebook.gpus=1"), 600.0, 300.0),
+        (("--gpus", "4", "--conf", "tony.client.lease=16h"), 16 * 3600.0, 300.0),
         (("--conf", "tony.client.lease=90s"), 90.0, 300.0),
         (("--detach",), 0.0, 0.0),
     ],
 )
-def test_a_client_may_be_away_as_long_as_a_notebook_may_be_idle(
+def test_how_long_a_client_may_be_away(
     words: tuple[str, ...], lease_s: float, first_s: float
 ) -> None:
     times = job_of(*words).timeouts
@@ -81,6 +88,16 @@ def test_what_is_no_port(port: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments("--port", port)
     assert f"{port!r} is not a port" in capsys.readouterr().err
+
+
+def test_gpus_of_a_job_file_are_not_held_for_an_hour(tmp_path: Path) -> None:
+    file = tmp_path / "job.xml"
+    file.write_text(
+        "<configuration><property><name>tony.notebook.gpus</name><value>2</value></property>"
+        "</configuration>"
+    )
+    job = job_of("--conf_file", str(file))
+    assert job.roles[0].resources.gpus == 2 and job.timeouts.client_lease_s == 600.0
 
 
 def test_keys_beat_our_own(tmp_path: Path) -> None:

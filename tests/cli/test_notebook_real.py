@@ -38,6 +38,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         allowed = "token=" + options["IdentityProvider.token"] in self.path
         body = b"x" * 3_000_000 if "large" in self.path else repr(sorted(options)).encode()
+        body = str(os.getpid()).encode() if "process" in self.path else body
         self.send_response(200 if allowed else 403)
         self.send_header("Content-Length", str(len(body) if allowed else 0))
         self.end_headers()
@@ -345,6 +346,45 @@ def test_a_master_that_answers_no_more_does_not_cost_the_work(
         base, again = address(running)
         assert again == token and get(f"{base}/?token={token}")[0] == 200
     tony("kill", app_id, cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_the_address_of_a_notebook_that_was_started_anew(words: List[str], tmp_path: Path) -> None:
+    """Its master and tunnel live on; a browser at the old address causes the new one's print."""
+    with Running(tmp_path, *words, "--conf", "tony.am.retry-count=1") as running:
+        base, token = address(running)
+        os.kill(int(get(f"{base}/process?token={token}")[1]), signal.SIGKILL)
+
+        def printed() -> List[str]:
+            with contextlib.suppress(OSError):
+                get(f"{base}/lab?token={token}")
+            return running.out.split()[1:]
+
+        until(printed, "new address", running)
+        (again,) = printed()
+        assert again.startswith(f"{base}/lab?token=") and not again.endswith(token)
+        assert get(again)[0] == 200 and get(f"{base}/?token={token}")[0] == 403
+        running.send(signal.SIGINT)
+        assert running.end() == 130
+
+
+# The same as WRONG_KEY, with a notebook that does not listen, and tunnels that are soon lost.
+SHORT_TUNNELS = """
+from tony_core.client import notebook, tunnel
+real = tunnel.open_tunnel
+def open_tunnel(scheduler, app_id, reactor, on_lost):
+    made = real(scheduler, app_id, reactor, on_lost)
+    reactor.call_later(1.5, made._lose, "it was cut")
+    return made
+notebook.open_tunnel = open_tunnel
+"""
+
+
+def test_tunnels_that_open_to_no_notebook_and_are_lost(words: List[str], tmp_path: Path) -> None:
+    main = tmp_path / "packages" / "jupyterlab" / "__main__.py"
+    main.write_text("import time\ntime.sleep(300)\n")
+    done = impatient(tmp_path, *words, before=SHORT_TUNNELS)
+    assert "within 3 s" in done.stderr and "it was cut" in done.stderr, done.stderr
 
 
 def test_a_jupyter_that_never_listens(words: List[str], tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_all_bytes_arrive_once_and_in_order_both_ways(
 ) -> None:
     monkeypatch.setattr(module, "RETRY_PAUSE_S", 0.002)
     monkeypatch.setattr(module, "UP_PIECE", 20_000)
-    monkeypatch.setattr(tunnels, "PIECE", 20_000)
+    monkeypatch.setattr(tunnels, "LARGEST_ANSWER", 20_000)
     lost: List[str] = []
     stream = Sender(random.Random(seed).randbytes(400_000))
     wanted = stream.unsent
@@ -217,12 +217,13 @@ def test_another_process_at_the_masters_port_is_found_out(
     assert asked.count("GET") < 60, "it is not asked without a pause"
 
 
-@pytest.mark.parametrize("following", [0, 10**30, -1, None, "56", [], {}])
+@pytest.mark.parametrize("following", [0, 55, 57, 10**30, -1, None, "56", [], {}])
 def test_positions_that_no_master_answers(running: Running, following: object) -> None:
     lost: List[str] = []
 
     def answer(exchange: Exchange) -> None:
-        exchange.answer(Response(200, json.dumps({"next": following}).encode()))
+        taken = exchange.request.method == "PUT"
+        exchange.answer(Response(200, json.dumps({"next": following}).encode() if taken else b""))
 
     with Running() as other:
         server = other.do(lambda: WebServer(other.reactor, "127.0.0.1", 0, answer))
@@ -230,6 +231,7 @@ def test_positions_that_no_master_answers(running: Running, following: object) -
         running.do(lambda: Tunnel(running.reactor, "a", KEY, lambda _: JobPage(url), lost.append))
         until(lambda: lost, "the loss")
         other.do(server.close)
+    assert lost == ["the master does not take what it is sent"]
 
 
 def test_what_another_program_answers_drives_no_terminal(running: Running) -> None:

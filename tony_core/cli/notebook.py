@@ -33,9 +33,10 @@ ROLE = "notebook"
 MEMORY = "2g"
 IDLE_S = 3600.0
 # A client that is killed cannot end its job; the job's master notices by the lease. Nor can one
-# whose machine sleeps, which is the usual case: an idle notebook is kept as long.
+# whose machine sleeps, which is the usual case: its kernels are kept, but no GPU for so long.
 LEASE_S = 3600.0
-FIRST_LEASE_S = 300.0  # without a client so far there is no work to keep
+GPU_LEASE_S = 600.0
+FIRST_LEASE_S = 300.0  # without a client so far there is no work to keep; no lease is shorter
 ENABLED = "tony.notebook.enabled"
 _REASONS = {**KILLED_BY, signal.SIGTERM: "killed: tony notebook was ended by SIGTERM"}
 
@@ -228,8 +229,11 @@ def load_notebook(args: argparse.Namespace) -> Loaded:
     command = " ".join(map(shlex.quote, words))
     has_file = bool(args.conf_file)
     loaded = load(_arguments(args, command), finds_job_file=has_file)
-    if loaded.job.program.python is None:  # else it stands before the command already
-        loaded = load(_arguments(args, f"python3 {command}"), finds_job_file=has_file)
+    python = loaded.job.program.python  # it stands before the command already
+    has_gpus = any(role.resources.gpus for role in loaded.job.roles)
+    if python is None or has_gpus:
+        command = command if python is not None else f"python3 {command}"
+        loaded = load(_arguments(args, command, has_gpus), finds_job_file=has_file)
     if not loaded.job.access.notebook:
         raise JobError([Problem(f"this site allows no notebooks ({ENABLED} is false)")])
     return loaded
@@ -239,7 +243,13 @@ def _idle_s(args: argparse.Namespace) -> float:
     return IDLE_S if args.idle_timeout is None else float(args.idle_timeout)
 
 
-def _arguments(args: argparse.Namespace, command: str) -> JobArguments:
+def _lease_s(idle_s: float, has_gpus: bool) -> float:
+    """How long the client may be away: no longer than the notebook may be idle."""
+    longest = GPU_LEASE_S if has_gpus else LEASE_S
+    return max(FIRST_LEASE_S, min(longest, idle_s or longest))
+
+
+def _arguments(args: argparse.Namespace, command: str, has_gpus: bool = False) -> JobArguments:
     from tony_core.job.load import JobArguments
 
     conf: Dict[str, object] = {
@@ -255,7 +265,7 @@ def _arguments(args: argparse.Namespace, command: str) -> JobArguments:
     given = [str(pair) for pair in args.conf]
     named = {pair.partition("=")[0] for pair in given}
     if not args.detach:
-        conf["tony.client.lease"] = f"{max(LEASE_S, _idle_s(args)):g}s"
+        conf["tony.client.lease"] = f"{_lease_s(_idle_s(args), has_gpus):g}s"
         conf["tony.client.first-lease"] = f"{FIRST_LEASE_S:g}s"
     if not args.conf_file:
         conf["tony.application.name"] = "notebook"

@@ -6,8 +6,11 @@ is asked for in any case. A tunnel that is lost, because the job's master was st
 opened again while the job runs.
 
 A job that will open no notebook ends the serving at once. One that may, has :data:`READY_S`: from
-when its master could first be asked, and again from when its program runs. For a container it
-waits as long as the job does, which has deadlines of its own.
+when its master could first be asked, and again from when its program runs, whatever the reasons
+are meanwhile. For a container it waits as long as the job does, which has deadlines of its own.
+
+A notebook that is started anew, in another container, has another token. Each stream that opens
+brings the token, so the first browser that comes with the old one causes the new address's print.
 
 A tunnel renews the client's lease (``tony.client.lease``). While there is none, requests to the
 job's page do: a client that cannot enter the job yet is there all the same.
@@ -72,7 +75,7 @@ class Notebook:
         self._token = ""
         self._noted = ""
         self._since = reactor.now()  # when the present wait began
-        self._waits_for = ""
+        self._has_deadline = True  # it has one
         self._failure = ""
         self._final: Optional[AppStatus] = None
         self._stopped = threading.Event()
@@ -168,8 +171,9 @@ class Notebook:
     def _wait(self, what: str, reason: str = "", has_deadline: bool = True) -> None:
         """Note a wait for something (or for nothing); one that takes long is explained."""
         now = self._reactor.now()
-        if what != self._waits_for or not what:
-            self._waits_for, self._since = what, now
+        if not what or (has_deadline and not self._has_deadline):
+            self._since = now
+        self._has_deadline = has_deadline
         waited = now - self._since
         if has_deadline and waited > READY_S:
             self._fail(f"{self._app_id}: {what} within {READY_S:g} s: {reason}")
@@ -195,7 +199,7 @@ class Notebook:
         if self._tunnel is None or not self._is_own(sock):
             sock.close()
             return
-        connection = _Connection(self._reactor, sock, self._forget)
+        connection = _Connection(self._reactor, sock, self._answers, self._forget)
         self._connections[id(connection)] = connection
         self._open(connection)
 
@@ -265,13 +269,18 @@ class _Connection(ClientStream):
     """A browser's connection, and its stream."""
 
     def __init__(
-        self, reactor: Reactor, sock: socket.socket, forget: Callable[[_Connection], None]
+        self,
+        reactor: Reactor,
+        sock: socket.socket,
+        answers: Callable[[str], None],
+        forget: Callable[[_Connection], None],
     ) -> None:
         super().__init__()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reactor = reactor
         self._sock = sock
+        self._answers = answers
         self._forget = forget
         self._unwritten = bytearray()
         self._is_open = self._closed = False
@@ -279,6 +288,7 @@ class _Connection(ClientStream):
 
     def opened(self, note: str) -> None:
         self._is_open = True
+        self._answers(note)
         self._watch()
 
     def received(self, data: bytes, error: bool, end: bool) -> None:

@@ -174,7 +174,7 @@ class ShellStream(ClientStream):
     # ------------------------------------------------------------------ our standard input
 
     def _watch(self, reads: bool) -> None:
-        if reads == self._reads or self._request is None:
+        if reads == self._reads:
             return
         self._reads = reads
         if not reads:

@@ -21,6 +21,7 @@ from tony_core.client.page import JobPage
 from tony_core.files.location import join
 from tony_core.files.registry import filesystem
 from tony_core.jsontext import read_object
+from tony_core.printable import printable
 from tony_core.protocol.channel import Channel
 from tony_core.protocol.codec import ProtocolError
 from tony_core.protocol.messages import (
@@ -112,7 +113,7 @@ def open_tunnel(
             problems.append(str(error))
         finally:
             page.close()
-    raise TunnelError(f"{app_id} cannot be entered: " + _printable("; ".join(problems)))
+    raise TunnelError(f"{app_id} cannot be entered: " + printable("; ".join(problems)))
 
 
 class Tunnel:
@@ -221,7 +222,7 @@ class Tunnel:
         if stream is None:
             return
         if isinstance(message, StreamOpened):
-            stream.opened(_printable(message.note))
+            stream.opened(printable(message.note))
         elif isinstance(message, StreamData):
             stream.received(unpack_data(message.data), message.error, message.end)
         elif isinstance(message, StreamTaken):
@@ -230,12 +231,12 @@ class Tunnel:
         elif isinstance(message, StreamClosed):
             del self._streams[message.stream]
             stream.refused = message.refused
-            stream.ended(message.exit_code, _printable(message.message))
+            stream.ended(message.exit_code, printable(message.message))
 
     def _lose(self, reason: str) -> None:
         if not self.closed:
             self.close()
-            self._on_lost(_printable(reason))
+            self._on_lost(printable(reason))
 
     # ------------------------------------------------------------------ the threads
 
@@ -260,10 +261,11 @@ class Tunnel:
                 data = self._sent.read(at, most)
             body = binascii.b2a_base64(data, newline=False)
             answer = self._ask(page, "PUT", f"up?at={at}", body)
-            following = read_object(answer).get("next")
-            if not isinstance(following, int) or following < at + len(data):
+            at += len(
+                data
+            )  # also where it is a repetition that arrived: what it brings is the same
+            if read_object(answer).get("next") != at:
                 raise TunnelBroken("the master does not take what it is sent")
-            at = following
             self._has_sent.set()
 
     def _fetch_all(self, page: JobPage) -> None:
@@ -301,11 +303,6 @@ class Tunnel:
                 if self.closed or now - failing_since > RETRY_S:
                     raise
                 time.sleep(RETRY_PAUSE_S)
-
-
-def _printable(text: str) -> str:
-    """A text of another program's without what would drive a terminal."""
-    return "".join(mark if mark.isprintable() else "?" for mark in text)
 
 
 class ClientStream:

@@ -13,6 +13,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 from tony_core.job.mask import mask_settings
 from tony_core.job.problems import Problem, Severity, did_you_mean, errors
 from tony_core.job.spec import Job
+from tony_core.printable import printable
 
 MOST_BYTES = 4 * 1024 * 1024  # a job file is some kilobytes
 Element = Any  # lxml's; its stubs take every tag for text, comments too
@@ -163,11 +164,7 @@ def job_to_xml(job: Job, masked: bool = True) -> str:
         lines.append(f"    <value>{item.value.translate(_ESCAPES)}</value>")
         if item.final:
             lines.append("    <final>true</final>")
-        lines.append(f"    <source>{_printable(item.source).translate(_ESCAPES)}</source>")
+        lines.append(f"    <source>{printable(item.source).translate(_ESCAPES)}</source>")
         lines.append("  </property>")
     lines.append("</configuration>")
     return "\n".join(lines) + "\n"
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)

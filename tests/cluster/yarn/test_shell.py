@@ -10,6 +10,7 @@ from typing import Callable, List, Optional, Tuple
 
 import pytest
 
+from tests.cli.processes import Terminal
 from tests.cluster.firewall import Firewall, addresses_of
 from tests.cluster.hadoop.fixture import GetHadoop
 from tests.cluster.hadoop.jars import VERSIONS
@@ -52,6 +53,20 @@ def started(one: Tony) -> Running:
     return job
 
 
+def a_terminal(one: Tony, app_id: str) -> None:
+    """By the proxy: keys, Ctrl-C among them, and what is shown."""
+    env = {name: value for name, value in one.env.items() if os.environ.get(name) != value}
+    terminal = Terminal(one.folder, "shell", app_id, "-t", "worker:0", code=CLOSED, **env)
+    terminal.type(b"stty size; echo I am $TASK_INDEX $CONTAINER_ID\n")
+    terminal.until("I am 0 container_")
+    terminal.type(b"sleep 300\n")
+    terminal.until("sleep 300")
+    terminal.type(b"\x03")
+    terminal.type(b"echo $((40 + 2)) after; exit 5\n")
+    terminal.until("42 after")
+    assert terminal.end() == 5, terminal.shown
+
+
 @pytest.mark.parametrize("closed", [False, True], ids=["direct", "proxy"])
 @pytest.mark.parametrize(
     ("security", "version"),
@@ -84,6 +99,8 @@ def test_a_command_in_a_container(
     text = "i=0; while [ $i -lt 300 ]; do i=$((i + 1)); echo $i; sleep 0.03; done"
     code, out, err = shell(one, closed, [job.app_id, "-t", "worker:0", "--", "sh", "-c", text])
     assert code == 0 and out.split()[-1] == b"300", err
+    if closed:
+        a_terminal(one, job.app_id)
     one.json("kill", job.app_id)
     until(one.nothing_runs, "nothing is left")
 
@@ -121,4 +138,21 @@ def test_another_user_of_the_cluster(
         timeout=60,
     )
     assert other.returncode == 3 and "may enter its containers" in other.stderr, other.stderr
+    one.json("kill", job.app_id)
+
+
+def test_a_site_that_forbids_shells(
+    hadoop: GetHadoop, tony_on: Callable[..., Tony], tmp_path: Path
+) -> None:
+    one = tony_on(hadoop())
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "tony-site.xml").write_text(
+        "<configuration><property><name>tony.shell.enabled</name><value>false</value>"
+        "<final>true</final></property></configuration>"
+    )
+    one.env["TONY_CONF_DIR"] = str(tmp_path / "site")
+    job = started(one)
+    del one.env["TONY_CONF_DIR"]  # it is not the client that refuses
+    code, out, err = shell(one, False, [job.app_id, "-t", "worker:0", "--", "true"])
+    assert (code, out) == (3, b"") and b"tony.shell.enabled" in err, err
     one.json("kill", job.app_id)

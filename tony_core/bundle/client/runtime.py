@@ -102,6 +102,7 @@ _TOP = (
     "loopback.py",
     "measures.py",
     "plugins.py",
+    "printable.py",
     "prometheus.py",
     "version.py",
     "view.py",

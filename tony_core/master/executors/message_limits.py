@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Type
 
+from tony_core.printable import printable
 from tony_core.protocol.codec import ProtocolError, decode_record
 from tony_core.protocol.messages import (
     Ended,
@@ -210,7 +211,7 @@ def _text(text: str, most: int) -> str:
 
 def _frame(text: str) -> str:
     """Where a program stands, as one row of a log or a terminal."""
-    return "".join(each if each.isprintable() else "?" for each in _text(text, NAME))
+    return printable(_text(text, NAME))
 
 
 def _is_result(text: str) -> bool:

@@ -11,6 +11,7 @@ import re
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from tony_core.jsontext import read_object
+from tony_core.printable import printable
 
 BATCH = 1000  # metrics, parameters and tags of one request, in all
 BATCH_METRICS = 800
@@ -72,8 +73,7 @@ class Answer(NamedTuple):
             return f"it refuses this user (HTTP {self.status})"
         if self.is_ok:
             return "it answers, but not as MLflow does (is the address right?)"
-        text = " ".join(str(self.body.get("message") or "")[:400].split())[:200]
-        text = "".join(char if char.isprintable() else "?" for char in text)
+        text = printable(" ".join(str(self.body.get("message") or "")[:400].split())[:200])
         return f"it answers HTTP {self.status}{': ' + text if text else ''}"
 
 

@@ -44,7 +44,7 @@ LONGEST_WAIT_S = 20.0
 UNPROVED_WAIT_S = 1.0  # of who has proved nothing yet
 LARGEST = 256 * 1024  # of one message of a client's
 LARGEST_BODY = 512 * 1024  # of one request, in base64
-PIECE = 512 * 1024  # of one answer
+LARGEST_ANSWER = 512 * 1024
 _HEAD = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -238,7 +238,7 @@ class _Tunnel:
         """Answer with what the client has not got, waiting for some."""
         self._answer_waiting()  # one request waits at most: the newest
         self._fill()
-        data = self._down.read(at, PIECE)
+        data = self._down.read(at, LARGEST_ANSWER)
         self._renew(SILENT_S)
         if data or wait_s <= 0 or self._ended:
             exchange.answer(Response(200, data, "application/octet-stream", _HEAD))
@@ -302,7 +302,7 @@ class _Tunnel:
             self._wait_timer = None
         if exchange is not None:
             exchange.on_gone = None
-            data = self._down.read(self._down.start, PIECE)
+            data = self._down.read(self._down.start, LARGEST_ANSWER)
             exchange.answer(Response(200, data, "application/octet-stream", _HEAD))
 
 
