@@ -36,7 +36,7 @@ from tony_core.schedulers.container_pool import Launch
 #: (session, how many tasks train) -> the variables that the framework's services need.
 Serve = Callable[[int, int], Mapping[str, str]]
 # What a master takes in of a whole job, each some 70 us: executors of many tasks send less often.
-MEASURES_A_SECOND, REPORTS_A_SECOND = 50.0, 100.0
+MEASURES_A_SECOND, REPORTS_A_SECOND = 50.0, 50.0
 
 
 class StartOrder(NamedTuple):
