@@ -8,6 +8,7 @@ end: one thread that speaks the protocol over TCP for all of them, each on a con
 from __future__ import annotations
 
 import json
+import math
 import resource
 import select
 import socket
@@ -37,7 +38,6 @@ from tony_core.protocol.messages import (
     Running,
     Shutdown,
     Start,
-    Welcome,
 )
 
 MASTER = str(Path(__file__).with_name("simulated_master.py"))
@@ -124,13 +124,16 @@ def enough_files(count: int) -> None:
 class _Executor:
     """One of them: a connection, and how far it is."""
 
-    __slots__ = ("channel", "container_id", "phase", "session", "sock", "task", "unsent")
+    __slots__ = (
+        "channel", "container_id", "phase", "sends_every", "session", "sock", "task", "unsent",
+    )  # fmt: skip
 
     def __init__(self, container_id: str) -> None:
         self.container_id = container_id
         self.task = ""
         self.session = -1
         self.phase = "idle"
+        self.sends_every = 1  # heartbeats, its measures and reports, as the master says
 
     def connect(self, sock: Any) -> None:
         """Speak over this socket from now on."""
@@ -160,7 +163,6 @@ class Executors:
         self.acknowledged = 0
         self.beats = 0
         self.measures_every = 0  # heartbeats, measures and a report of the program; 0: never
-        self._measured_every = self._reported_every = 1  # ...at least, as the master says
         self._round = 0
         self.calls_again = 0
         self._finalizer = False
@@ -231,15 +233,14 @@ class Executors:
 
         As seldom as the master says: of many tasks it hears less often.
         """
+        if beat % max(self.measures_every, executor.sends_every, 1):
+            return
         now, session = time.monotonic(), executor.session
-        if beat % max(self.measures_every, self._measured_every) == 0:
-            executor.channel.send(
-                Measured(session, {CPU_PERCENT: now % 800, RSS_MB: now % 999,
-                                   GPU_PERCENT: now % 100, GPU_MEMORY_MB: now % 40_000})
-            )  # fmt: skip
-        if beat % max(self.measures_every, self._reported_every) == 0:
-            values = {"loss": 1 / now, "rate": now}
-            executor.channel.send(Reported(session, now % 1, values, int(now)))
+        executor.channel.send(
+            Measured(session, {CPU_PERCENT: now % 800, RSS_MB: now % 999,
+                               GPU_PERCENT: now % 100, GPU_MEMORY_MB: now % 40_000})
+        )  # fmt: skip
+        executor.channel.send(Reported(session, now % 1, {"loss": 1 / now, "rate": now}, int(now)))
 
     def end_all(self) -> None:
         """Every program ends well."""
@@ -279,15 +280,13 @@ class Executors:
             self._call_again(executor)
             return
         for message in executor.channel.receive(data):
-            if isinstance(message, Welcome):
-                self._measured_every = round(message.metrics_interval_s / HEARTBEAT_S)
-                self._reported_every = round(message.reports_interval_s / HEARTBEAT_S)
-            elif isinstance(message, Prepare):
+            if isinstance(message, Prepare):
                 executor.task, executor.session = message.task, message.session
                 executor.phase = "ready"
                 executor.channel.send(Ready(message.session, "10.11.12.13", PORTS))
             elif isinstance(message, Start):
                 self.specs.append(time.monotonic())
+                executor.sends_every = math.ceil(message.sending_interval_s / HEARTBEAT_S)
                 self.spec_bytes = max(map(len, message.shared.values()), default=0)
                 executor.phase = "running"
                 executor.channel.send(Running(message.session, 4711))

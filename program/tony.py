@@ -16,6 +16,7 @@ here ends a training because of TonY: a full disk or a lost file loses a report,
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import math
@@ -66,8 +67,9 @@ def report(
     """Report how far the program is, for the job's page and history.
 
     ``progress`` is from 0 to 1; ``metrics`` names to numbers (numpy's and tensors of one
-    element too). May be called at any rate, from any thread. Raises only for what is no number, in
-    a job and outside. A metric that is not finite, as a loss may become, is left out.
+    element too). May be called at any rate, from any thread. Raises, in a job and
+    outside, only for what is no number, no name, or no progress from 0 to 1. A metric that is
+    not finite, as a loss may become, is left out.
     """
     done = None if progress is None else _number(progress, "progress")
     if done is not None and not 0.0 <= done <= 1.0:
@@ -84,7 +86,8 @@ def report(
             values[name] = number
         elif name not in _not_finite:
             _not_finite.add(name)
-            sys.stderr.write(f"tony: metric {name!r} is {number}; it is left out where it is so\n")
+            with contextlib.suppress(Exception):  # no stderr, or a full disk
+                sys.stderr.write(f"tony: metric {name!r} is {number}; it is left out\n")
     if os.environ.get("TONY_REPORT_FILE"):
         reporter.add(done, None if at is None else int(at), values)
 

@@ -21,6 +21,7 @@ from tony_executor.commands import (
     StopFinding,
     WriteLog,
 )
+from tony_executor.monitoring.telemetry import merge_reports
 
 MAX_NOTES = 50
 
@@ -118,7 +119,7 @@ class UnsentTelemetry:
     def keep(self, message: Message, is_connected: bool) -> None:
         """Keep what the message adds."""
         if isinstance(message, Reported):
-            self._reported = _merged(self._reported, message)
+            self._reported = merge_reports(self._reported, message)
         elif isinstance(message, Serving):
             if message.port:
                 self._serving[message.name] = message
@@ -134,17 +135,3 @@ class UnsentTelemetry:
         found += self._notes
         self._notes = []
         return found
-
-
-def _merged(before: Optional[Reported], new: Reported) -> Reported:
-    """The newest of each value."""
-    if before is None:
-        return new
-    return Reported(
-        new.session,
-        before.progress if new.progress is None else new.progress,
-        {**before.metrics, **new.metrics},
-        before.step if new.step is None else new.step,
-        new.result or before.result,
-        before.saved if new.saved is None else new.saved,
-    )

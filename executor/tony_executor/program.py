@@ -95,13 +95,13 @@ class Program:
         self._program_server: Optional[ProgramServerWatch] = None
         self._relay: Optional[PmiRelay] = None
         self._watch: Optional[PortWatch] = None
-        self._interval_s, self._reports_interval_s = 5.0, 0.0
+        self._interval_s = 5.0
         self._error_lines = 20
         self._gpu_metrics = GpuMetrics(reactor, context.environment)
         self._gpu_allocation = GpuAllocation(reactor, context.environment, context.host, self._warn)
         self._around = Surroundings(
             reactor, emit, self._spared, lambda: self._spared() | self._shells(),
-            self._gpu_metrics, lambda: self._interval_s, lambda: self._reports_interval_s, log,
+            self._gpu_metrics, lambda: self._interval_s, log,
         )  # fmt: skip
         self._pending: Set[str] = set()  # parts that Ready still waits for
         self._hadoop = HadoopClasspath(reactor, context, self._warn, log)
@@ -112,7 +112,6 @@ class Program:
     def configure(self, welcome: Welcome) -> None:
         """Apply the master's settings."""
         self._interval_s = max(0.1, welcome.metrics_interval_s)
-        self._reports_interval_s = welcome.reports_interval_s
         self._error_lines = welcome.error_lines
         self._gpu_metrics.enable(welcome.gpu_metrics, welcome.gpu_exec_path)
         self._gpu_allocation.use_program(welcome.gpu_exec_path)
@@ -289,7 +288,9 @@ class Program:
             cause, message = explain_failure(error, argv[0], env)
             self._not_started(start, 126, cause, message)
             return False
-        observer = ProgramObserver(self._around, start.session, env["TONY_REPORT_FILE"])
+        observer = ProgramObserver(
+            self._around, start.session, env["TONY_REPORT_FILE"], start.sending_interval_s
+        )
         observer.watch_stalls(start, {"stdout": stdout, "stderr": stderr}, env)
         self.running = Running(
             start.session, spawned.pid, offsets["stderr"], observer, env, start.command

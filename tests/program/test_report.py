@@ -102,10 +102,16 @@ def test_a_metric_that_is_not_finite_is_left_out(
         (1, {"rate": 0.5}),
         (2, {"rate": 0.5}),
     ]
-    assert (
-        capsys.readouterr().err
-        == f"tony: metric 'loss' is {value}; it is left out where it is so\n"
-    )
+    assert capsys.readouterr().err == f"tony: metric 'loss' is {value}; it is left out\n"
+
+
+def test_a_metric_that_is_not_finite_ends_nothing_though_stderr_is_full(file: Path) -> None:
+    script = "import tony; tony.report(metrics={'loss': float('nan'), 'rate': 1})"
+    with open("/dev/full", "w") as full:
+        subprocess.run(
+            [sys.executable, "-c", script], stderr=full, check=True, env=dict(os.environ)
+        )
+    assert [line["metrics"] for line in lines(file)] == [{"rate": 1.0}]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

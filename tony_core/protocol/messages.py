@@ -240,7 +240,6 @@ class Welcome(NamedTuple):
     gpu_exec_path: str = ""  # tony.gpu-exec-path
     shell_enabled: bool = False  # tony.shell.enabled
     notebook_enabled: bool = False  # tony.notebook.enabled
-    reports_interval_s: float = 0.0  # between two reads of what the program reports, at least
 
 
 class Prepare(NamedTuple):
@@ -272,6 +271,7 @@ class Start(NamedTuple):
     files: Dict[str, str] = {}  # small files for the working folder's side: name -> text
     restart: int = 0
     stall_timeout_s: Optional[float] = None  # None: not watched
+    sending_interval_s: float = 0.0  # between two Measured, and between two Reported, at least
 
 
 class Acknowledge(NamedTuple):

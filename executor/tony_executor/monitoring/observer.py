@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, AbstractSet, Callable, Dict, Mapping, NamedTuple, Optional, Set
+import os
+from typing import (
+    TYPE_CHECKING,
+    AbstractSet,
+    Callable,
+    Dict,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Set,
+    Union,
+)
 
 from tony_core.measures import GPU_PERCENT
-from tony_core.protocol.messages import Measured, Start
+from tony_core.protocol.messages import Measured, Reported, StacksDumped, Stalled, Start
 from tony_core.protocol.reactor import Reactor
 from tony_executor.events import Event, Observed
 from tony_executor.monitoring.nvidia_smi import GpuMetrics, look_interval
-from tony_executor.monitoring.telemetry import ReportFile, ResourceUsage
+from tony_executor.monitoring.telemetry import ReportFile, ResourceUsage, merge_reports
 
 if TYPE_CHECKING:
     from tony_executor.monitoring.stall_watch import StallWatch
@@ -29,16 +40,24 @@ class Surroundings(NamedTuple):
     strange: Callable[[], AbstractSet[int]]  # these, and what its owner runs in a shell beside it
     gpus: GpuMetrics
     interval_s: Callable[[], float]
-    reports_interval_s: Callable[[], float]  # at least: of a job of many tasks
     log: Callable[[str], None]
 
 
 class ProgramObserver:
     """The observer of one program, from its start until :meth:`close`."""
 
-    def __init__(self, around: Surroundings, session: int, report_file: str) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        session: int,
+        report_file: str,
+        sending_interval_s: float = 0.0,
+    ) -> None:
         self._around = around
         self._session = session
+        self._measures_due = Due(sending_interval_s)
+        self._reports_due = Due(sending_interval_s)
+        self._unsent: Optional[Reported] = None
         self._began = around.reactor.now()
         self._usage = ResourceUsage(self._began)
         self._reports = ReportFile(report_file, session)
@@ -59,8 +78,7 @@ class ProgramObserver:
         self._stall_watch = StallWatch(
             around.reactor, program, around.strange, self._read_reports,
             lambda: self._look_at_gpus(program.timeout_s).get(GPU_PERCENT, 0.0),
-            lambda message: around.emit(Observed(around.reactor.now(), message)),
-            around.log,
+            self._stalled, around.log,
         )  # fmt: skip
 
     def dump_stacks(self, reason: str) -> None:
@@ -87,6 +105,7 @@ class ProgramObserver:
         """Read the reports to their end: the file may hold more than is read at once."""
         while self._read_reports():
             pass
+        self._send_reports(at_once=True)
 
     @property
     def has_noticed(self) -> bool:
@@ -108,7 +127,8 @@ class ProgramObserver:
         now, interval_s = around.reactor.now(), around.interval_s()
         values = self._usage.sample(now, around.spared())
         values.update(self._look_at_gpus())
-        around.emit(Observed(now, Measured(self._session, values)))
+        if self._measures_due.take(now):
+            around.emit(Observed(now, Measured(self._session, values)))
         self._sample_timer = around.reactor.call_with_slack(
             interval_s, interval_s / 4, self._sample
         )
@@ -121,15 +141,48 @@ class ProgramObserver:
         every, early = REPORTS_EVERY_S, 0.0
         if not self._read_reports():
             every, early = QUIET_REPORTS_EVERY_S, QUIET_EARLY_S
-        every = max(every, self._around.reports_interval_s())
         self._report_timer = self._around.reactor.call_with_slack(every, early, self._read_later)
 
     def _read_reports(self) -> bool:
-        """Pass on what the program has reported; returns whether there was anything."""
+        """Take what the program has reported; returns whether there was anything."""
         report = self._reports.read_new()
-        if report is None:
+        if report is not None:
+            if self._stall_watch is not None:
+                self._stall_watch.reported(report)
+            self._unsent = merge_reports(self._unsent, report)
+        self._send_reports()
+        return report is not None
+
+    def _send_reports(self, at_once: bool = False) -> None:
+        """Pass on what is due; at once what a restart goes by, and the program's result."""
+        unsent, now = self._unsent, self._around.reactor.now()
+        if unsent is None:
+            return
+        at_once = at_once or unsent.saved is not None or bool(unsent.result)
+        if self._reports_due.take(now) or at_once:
+            self._unsent = None
+            self._around.emit(Observed(now, unsent))
+
+    def _stalled(self, message: Union[Stalled, StacksDumped]) -> None:
+        self._send_reports(at_once=True)  # the last step comes before the stall
+        self._around.emit(Observed(self._around.reactor.now(), message))
+
+
+class Due:
+    """Something that is sent once in an interval: at once the first time.
+
+    The tasks of a gang start together, so the second time comes after a part of the interval that
+    differs from task to task.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._at: Optional[float] = None
+
+    def take(self, now: float) -> bool:
+        """Whether it is due; if so, it has been sent."""
+        if self._at is not None and now < self._at:
             return False
-        if self._stall_watch is not None:
-            self._stall_watch.reported(report)
-        self._around.emit(Observed(self._around.reactor.now(), report))
+        part = os.getpid() % 1000 / 1000 if self._at is None else 1.0
+        self._at = now + part * self._interval_s
         return True

@@ -27,6 +27,20 @@ LONGEST_NAME = 200
 LONGEST_RESULT = 64 * 1024  # as program/tony.py refuses it, and says so
 
 
+def merge_reports(before: Optional[Reported], new: Reported) -> Reported:
+    """The newest of each value."""
+    if before is None:
+        return new
+    return Reported(
+        new.session,
+        before.progress if new.progress is None else new.progress,
+        {**before.metrics, **new.metrics},
+        before.step if new.step is None else new.step,
+        new.result or before.result,
+        before.saved if new.saved is None else new.saved,
+    )
+
+
 class ReportFile:
     """The report file of one session."""
 

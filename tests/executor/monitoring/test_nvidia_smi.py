@@ -179,7 +179,6 @@ def watched(tmp_path: Path) -> Iterator[Callable[..., Any]]:
             lambda: gpus.pids,
             gpus,
             lambda: SAMPLE_S,
-            lambda: 0.0,
             print,
         )
         observer = ProgramObserver(around, 0, str(tmp_path / "reports"))

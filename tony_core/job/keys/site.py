@@ -18,8 +18,8 @@ _LIMITS = [
 _MEASURING = [
     Key("tony.task.metrics-interval-ms", Kind.DURATION, default="5000", unit="ms",
         fills="Metrics.interval_s", off=Off.DEFAULT,
-        doc="How often executors measure their tasks; of more than 250 tasks less often (of 1,000:"
-            " every 20 s)."),
+        doc="How often executors measure their tasks. Of more than 250 tasks the master hears it"
+            " less often (of 1,000: every 20 s)."),
     Key("tony.task.gpu-metrics.enabled", Kind.BOOL, default="true", fills="Metrics.gpu",
         doc="Whether GPUs are measured too: every 10 s at first, every 45 s after two minutes."),
     Key("tony.gpu-exec-path", Kind.TEXT, fills="Metrics.gpu_exec_path",

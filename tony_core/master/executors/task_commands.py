@@ -35,8 +35,10 @@ from tony_core.schedulers.container_pool import Launch
 
 #: (session, how many tasks train) -> the variables that the framework's services need.
 Serve = Callable[[int, int], Mapping[str, str]]
-# What a master takes in of a whole job, each some 70 us: executors of many tasks send less often.
-MEASURES_A_SECOND, REPORTS_A_SECOND = 50.0, 50.0
+# Of Measured and of Reported each, what a master takes in of a whole job. Each costs it some 70 us,
+# so the executors of many tasks send less often, up to an interval that advice has its samples by.
+SENT_A_SECOND = 50.0
+LONGEST_SENDING_INTERVAL_S = 25.0
 
 
 class StartOrder(NamedTuple):
@@ -74,20 +76,18 @@ class TaskCommands:
     def welcome(self, attempt: int, silence_s: float, master_lost_s: float) -> Welcome:
         """The answer to an executor's Register; ``master_lost_s`` is the scheduler's default."""
         times, metrics = self._job.timeouts, self._job.metrics
-        tasks = sum(role.instances for role in self._job.roles)
         return Welcome(
             attempt=attempt,
             heartbeat_s=times.heartbeat_s,
             silence_s=silence_s,
             master_lost_s=times.master_lost_s or master_lost_s,
-            metrics_interval_s=max(metrics.interval_s, tasks / MEASURES_A_SECOND),
+            metrics_interval_s=metrics.interval_s,
             gpu_metrics=metrics.gpu,
             error_lines=metrics.error_lines,
             registry_timeout_s=times.registry_s,
             gpu_exec_path=metrics.gpu_exec_path or "",
             shell_enabled=self._job.access.shell,
             notebook_enabled=self._job.access.notebook,
-            reports_interval_s=tasks / REPORTS_A_SECOND,
         )
 
     def launch(
@@ -240,7 +240,15 @@ class TaskCommands:
             tensorboard=tensorboard(self._job, role, peer.index),
             restart=restart,
             stall_timeout_s=self._job.stall_timeout(role),
+            sending_interval_s=self._sending_interval(plan.gang, peer),
         )
+
+    def _sending_interval(self, gang: Gang, peer: Peer) -> float:
+        """At least between two Measured and two Reported of this task; the chief's is the job's."""
+        if gang.is_chief(peer):
+            return 0.0
+        tasks = sum(role.instances for role in self._job.roles)
+        return min(tasks / SENT_A_SECOND, LONGEST_SENDING_INTERVAL_S)
 
 
 def _same(gang: Gang, command: StartTasks) -> bool:
