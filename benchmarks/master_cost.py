@@ -5,9 +5,9 @@
 The master is real, in a process of its own, with simulated executors as in ``core_scale.py``: each
 sends a heartbeat each second. Four masters take turns: the floor gets heartbeats alone, and records
 nothing while the job runs. The others get four measures and a report of the program with
-three values as well, of each executor every five seconds: one that only keeps them in memory, one
-that writes history as every job's does, and one that is scraped each 15 seconds too, with
-``tony.task.stall-timeout`` set.
+three values as well, of each executor every five seconds, or as seldom as the master says (of 1,000
+tasks: every 20 s): one that only keeps them in memory, one that writes history as every job's does,
+and one that is scraped each 15 seconds too, with ``tony.task.stall-timeout`` set.
 
 An answer to Prometheus is timed by the scraper, in a process of its own. What it takes of the
 processor is what the master spent meanwhile, less what it spends in that time without. Beside
