@@ -46,7 +46,7 @@ def go(tmp_path: Path) -> Path:
     return tmp_path / "go"
 
 
-def start(go: Path, end: str = "pass", **options: Any) -> str:
+def start(go: Path, end: str = "pass", lease: int = 120, **options: Any) -> str:
     """A job that reports a loss of 0.5, waits, reports 0.25 and ends."""
     program = go.with_suffix(".py")
     program.write_text(
@@ -55,7 +55,7 @@ def start(go: Path, end: str = "pass", **options: Any) -> str:
         f"while not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
         'tony.report(metrics={"loss": 0.25})\n' + end
     )
-    task = operator(wait_for_completion=False, lease=120, files=[str(program)], **options)
+    task = operator(wait_for_completion=False, lease=lease, files=[str(program)], **options)
     task.executes = f"python3 {program.name}"
     found = task.execute(Instance().context())
     return str(found["application_id"])
@@ -256,6 +256,14 @@ def test_by_default_only_a_job_of_its_own_user(go: Path, monkeypatch: pytest.Mon
         with pytest.raises(asyncio.TimeoutError):
             asyncio.run(asyncio.wait_for(first(trigger), 3.0))
     assert fired(trigger)["found"]["application_id"] == app_id
+
+
+def test_deferred_it_keeps_no_other_tasks_job(go: Path) -> None:
+    app_id = start(go, lease=8)
+    content = fired(deferred(application_id=app_id, state="ended"))
+    assert content["found"]["state"] == "KILLED"
+    (job,) = jobs()
+    assert "lease" in job.diagnostics
 
 
 def test_deferred_and_missed(go: Path) -> None:
