@@ -307,7 +307,7 @@ def test_a_wrong_setup_of_a_triggerer_is_reported(
 ) -> None:
     monkeypatch.setattr(waiting, "REFUSED_S", 0.2)
     monkeypatch.setattr(waiting, "REFUSAL_PAUSE_S", 0.05)
-    monkeypatch.setattr(Subscription.__init__, "__defaults__", (None, False, None, 0.2))
+    monkeypatch.setattr(Subscription.__init__, "__defaults__", (None, False, None, 0.2, True))
     site = {"scheduler": "yarn", "hadoop_conf_dir": str(tmp_path / "nowhere")}
     condition = read_condition(sensor(**which)).to_dict()
     content = fired(TonySensingTrigger(site=site, condition=condition, poll_interval=0.2))
