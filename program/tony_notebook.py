@@ -36,6 +36,17 @@ FILE = "notebook.json"
 SOCKET = "notebook.sock"
 SERVER = "jupyterlab"
 IDENTITY = "jupyter_server.auth.identity.PasswordIdentityProvider"  # Jupyter's default
+# The default classes with these settings. In Jupyter's configuration the section of a class beats
+# that of its base, also where a file has the one and the command line the other: all are named.
+PROVIDERS = ("IdentityProvider", "PasswordIdentityProvider", "LegacyIdentityProvider")
+KERNEL_MANAGERS = (
+    "KernelManager",
+    "AsyncKernelManager",
+    "IOLoopKernelManager",
+    "AsyncIOLoopKernelManager",
+    "ServerKernelManager",
+)
+KERNEL_MAPS = ("MappingKernelManager", "AsyncMappingKernelManager")
 LONGEST_SOCKET = 107  # bytes of a path, of the kernel's
 KERNEL_SOCKET = "kernel-00000000-0000-0000-0000-000000000000-ipc-000"  # as Jupyter names it
 NO_ROOM = """\
@@ -137,7 +148,7 @@ def options(folder: str, idle_s: float, token: str) -> List[str]:
         ("ServerApp.sock_mode", "0600"),
         ("ServerApp.root_dir", folder),
         ("ServerApp.open_browser", False),
-        ("KernelManager.transport", "ipc"),
+        *((f"{name}.transport", "ipc") for name in KERNEL_MANAGERS),
         # What a configuration file may say against the socket, the token and the address:
         ("ServerApp.ip", "localhost"),
         ("ServerApp.port", 8888),  # the default, which alone goes together with a socket
@@ -152,13 +163,16 @@ def options(folder: str, idle_s: float, token: str) -> List[str]:
         ("LabApp.log_level", "INFO"),
     ]
     if _is_before_2():
-        pairs += [("ServerApp.token", token), ("ServerApp.password", "")]
-    else:
         pairs += [
-            ("IdentityProvider.token", token),
-            ("ServerApp.identity_provider_class", IDENTITY),
-            ("PasswordIdentityProvider.hashed_password", ""),
+            ("ServerApp.token", token),
+            ("ServerApp.password", ""),
+            ("ServerApp.password_required", False),
         ]
+    else:
+        pairs.append(("ServerApp.identity_provider_class", IDENTITY))
+        pairs += [(f"{name}.token", token) for name in PROVIDERS]
+        for name in PROVIDERS[1:]:
+            pairs += [(f"{name}.hashed_password", ""), (f"{name}.password_required", False)]
     if os.geteuid() == 0:
         pairs.append(("ServerApp.allow_root", True))
     if idle_s > 0:
@@ -166,12 +180,15 @@ def options(folder: str, idle_s: float, token: str) -> List[str]:
         idle, look = max(1, int(idle_s)), max(1, min(60, int(idle_s / 4)))
         pairs += [
             ("ServerApp.shutdown_no_activity_timeout", idle),
-            ("MappingKernelManager.cull_idle_timeout", idle),
-            ("MappingKernelManager.cull_interval", look),
-            ("MappingKernelManager.cull_connected", True),
             ("TerminalManager.cull_inactive_timeout", idle),
             ("TerminalManager.cull_interval", look),
         ]
+        for name in KERNEL_MAPS:
+            pairs += [
+                (f"{name}.cull_idle_timeout", idle),
+                (f"{name}.cull_interval", look),
+                (f"{name}.cull_connected", True),
+            ]
     return [f"--{name}={value}" for name, value in pairs]
 
 

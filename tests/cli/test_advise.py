@@ -247,6 +247,58 @@ def test_the_copy_on_standard_output(
         assert done.code == 2 and option in done.err
 
 
+@pytest.mark.parametrize("advice", [(), (INPUT,), (MEMORY,)])
+def test_a_file_with_nothing_to_change_is_printed_as_it_is(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch, advice: Any
+) -> None:
+    data = FILE.replace(b"8g", b"3g")  # what MEMORY asks for
+    Path("tony.xml").write_bytes(data)
+    stand_in(monkeypatch, *advice)
+    done = apply(tony, place, "tony.xml", "--output", "-")
+    assert (done.code, done.out.encode()) == (0, data), done.err
+    assert "tony.xml is not changed" in done.err
+
+
+@pytest.mark.parametrize("advice", [(), (MEMORY,)])
+def test_without_a_file_to_print_it_is_asked_for(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch, advice: Any
+) -> None:
+    stand_in(monkeypatch, *advice)
+    done = apply(tony, place, "--output", "-")
+    assert (done.code, done.out) == (2, "") and "name the job file" in done.err
+
+
+def test_refused_changes_print_no_file(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(monkeypatch, with_changes(("tony.worker.vcores", "2")))
+    row = ("tony.worker.vcores", "8", "/etc/tony/tony-site.xml:4")
+    config = ran(row, final="tony.worker.vcores")
+    (place / "app_done" / "tony-final.xml").write_bytes(config)
+    done = apply(tony, place, "tony.xml", "--output", "-")
+    assert (done.code, done.out) == (2, "") and "is final" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("--apply", ""), "--apply"),
+        (("--apply=",), "--apply"),
+        (("--apply", "tony.xml", "--output", ""), "--output"),
+        (("--output", ""), "--output"),
+    ],
+)
+def test_an_empty_name_of_a_file_is_refused(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch, words: Any, option: str
+) -> None:
+    stand_in(monkeypatch, MEMORY)
+    file = str(Path("tony.xml").absolute())
+    (place / "app_done" / "tony-final.xml").write_bytes(ran(("tony.worker.memory", "8g", file)))
+    done = tony("advise", "app_done", "--history", str(place), *words)
+    assert done.code == 2 and f"{option}: the name of the file is empty" in done.err
+    assert not Path("tony.advised.xml").exists()
+
+
 @pytest.mark.parametrize("option", [("--dry-run",), ("--output", "x.xml")])
 def test_options_of_the_job_file_need_one(tony: Tony, place: Path, option: Any) -> None:
     done = tony("advise", "app_done", "--history", str(place), *option)

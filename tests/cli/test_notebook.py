@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
+from typing import Dict, Tuple
 
 import pytest
 
-from tony_core.cli.notebook import add_arguments, load_notebook, run
+from tests.client.scripted import APP, Scripted, status
+from tony_core import schedulers
+from tony_core.cli.interrupts import Interrupts
+from tony_core.cli.notebook import _serve, add_arguments, load_notebook, run
 from tony_core.client.errors import UsageError
+from tony_core.client.notebook import listen_here
 from tony_core.job.problems import JobError
 from tony_core.job.spec import Job
+from tony_core.schedulers.port import SchedulerError
 
 
 def arguments(*words: str) -> argparse.Namespace:
@@ -98,6 +104,113 @@ def test_gpus_of_a_job_file_are_not_held_for_an_hour(tmp_path: Path) -> None:
     )
     job = job_of("--conf_file", str(file))
     assert job.roles[0].resources.gpus == 2 and job.timeouts.client_lease_s == 600.0
+
+
+def written(path: Path, keys: Dict[str, str], final: bool = False) -> str:
+    """A file of keys."""
+    end = "<final>true</final>" if final else ""
+    rows = (
+        f"<property><name>{k}</name><value>{v}</value>{end}</property>" for k, v in keys.items()
+    )
+    path.write_text(f"<configuration>{''.join(rows)}</configuration>")
+    return str(path)
+
+
+KEYS = {
+    "tony.application.name": "mine",
+    "tony.notebook.memory": "8g",
+    "tony.client.lease": "16h",
+    "tony.client.first-lease": "10m",
+    "tony.am.retry-count": "2",
+}
+
+
+def times_and_sizes(job: Job) -> Tuple[object, ...]:
+    times = job.timeouts
+    return (job.name, job.roles[0].resources.memory_mb, times.client_lease_s,
+            times.client_first_lease_s, job.master.user_retries)  # fmt: skip
+
+
+def test_keys_of_a_job_file_beat_our_defaults_and_options_beat_both(tmp_path: Path) -> None:
+    words = ("--conf_file", written(tmp_path / "job.xml", KEYS))
+    assert times_and_sizes(job_of(*words)) == ("mine", 8192, 16 * 3600.0, 600.0, 2)
+    more = ("--memory", "3g", "--gpus", "1", "--conf", "tony.client.lease=2h")
+    assert times_and_sizes(job_of(*words, *more)) == ("mine", 3072, 7200.0, 600.0, 2)
+    assert times_and_sizes(job_of()) == ("notebook", 2048, 3600.0, 300.0, 0)
+
+
+@pytest.mark.parametrize("key", sorted(KEYS))
+def test_what_a_site_seals_is_no_reason_to_refuse_a_plain_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    plain = times_and_sizes(job_of())
+    written(tmp_path / "tony-site.xml", {key: KEYS[key]}, final=True)
+    monkeypatch.setenv("TONY_CONF_DIR", str(tmp_path))
+    sealed = times_and_sizes(job_of())
+    assert sum(one != other for one, other in zip(plain, sealed, strict=True)) == 1
+    with pytest.raises(JobError, match="is final in"):
+        job_of("--conf", f"{key}=7")
+
+
+def test_a_sites_own_defaults_are_for_other_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = times_and_sizes(job_of())
+    written(tmp_path / "tony-site.xml", KEYS)
+    monkeypatch.setenv("TONY_CONF_DIR", str(tmp_path))
+    assert times_and_sizes(job_of()) == plain
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({}, r"standalone runs exactly one task"),
+        ({"tony.application.framework": "pytorch"}, r"has one task, .* has notebook \(2\)"),
+    ],
+)
+def test_a_job_of_several_tasks_is_refused_before_it_is_submitted(
+    tmp_path: Path, keys: Dict[str, str], why: str
+) -> None:
+    file = written(tmp_path / "job.xml", {"tony.notebook.instances": "2", **keys})
+    with pytest.raises(JobError, match=why):
+        job_of("--conf_file", file)
+
+
+class TestAJobThatCannotBeServed:
+    """Its scheduler is not opened a second time."""
+
+    def serve(self, monkeypatch: pytest.MonkeyPatch, scheduler: Scripted, kills: bool) -> None:
+        def refuse(name: str) -> Scripted:
+            raise SchedulerError("too many connections")
+
+        monkeypatch.setattr(schedulers, "open_scheduler", refuse)
+        with Interrupts() as interrupts, listen_here(0) as sock:
+            interrupts.defer()
+            with pytest.raises(SchedulerError, match="too many connections"):
+                _serve(sock, interrupts, scheduler, APP, kills=kills)
+
+    def test_a_new_one_is_ended(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        scheduler = Scripted(str(tmp_path), status())
+        self.serve(monkeypatch, scheduler, kills=True)
+        reason = "its client could not open it: too many connections"
+        assert scheduler.killed == [(APP, reason)]
+
+    def test_one_that_cannot_be_ended_is_named(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        scheduler = Scripted(str(tmp_path), status())
+        scheduler.unreachable = "nor is a kill taken"
+        self.serve(monkeypatch, scheduler, kills=True)
+        text = capsys.readouterr().err
+        assert f"{APP} could not be ended (nor is a kill taken)" in text
+        assert f"tony kill {APP}" in text
+
+    def test_one_that_is_attached_to_stays(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        scheduler = Scripted(str(tmp_path), status())
+        self.serve(monkeypatch, scheduler, kills=False)
+        assert not scheduler.killed
 
 
 def test_keys_beat_our_own(tmp_path: Path) -> None:

@@ -547,6 +547,16 @@ os._exit(0)  # context and sockets end with it
 """
 
 
+# A user's own configuration of Jupyter, at each class that a kernel's manager inherits from.
+OWN_TRANSPORT = """
+c.ConnectionFileMixin.transport = "tcp"
+c.KernelManager.transport = "tcp"
+c.AsyncKernelManager.transport = "tcp"
+c.AsyncIOLoopKernelManager.transport = "tcp"
+c.ServerKernelManager.transport = "tcp"
+"""
+
+
 @pytest.mark.frameworks
 def test_no_other_user_of_the_node_receives_what_its_kernels_publish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: Callable[[str], Path]
@@ -555,8 +565,11 @@ def test_no_other_user_of_the_node_receives_what_its_kernels_publish(
     python = str(environment("jupyter") / "bin" / "python")
     long = tmp_path / ("long" * 30)  # no socket has room in it
     long.mkdir()
+    own = tmp_path / "theirs" / ".jupyter"
+    own.mkdir(parents=True)
+    (own / "jupyter_server_config.py").write_text(OWN_TRANSPORT)
     words = ["notebook", "--python_binary_path", python, "--memory", "1g",
-             "--shell_env", f"TMPDIR={long}"]  # fmt: skip
+             "--shell_env", f"TMPDIR={long}", "--shell_env", f"HOME={own.parent}"]  # fmt: skip
     with Running(tmp_path, *words) as running:
         base, token = address(running)
         done = subprocess.run(
@@ -578,6 +591,9 @@ c.IdentityProvider.token = "theirs"
 c.ServerApp.token = "older"
 c.ServerApp.password = "argon2:theirs"
 c.PasswordIdentityProvider.hashed_password = "argon2:theirs"
+c.PasswordIdentityProvider.token = "theirs"
+c.PasswordIdentityProvider.password_required = True
+c.ServerApp.password_required = True
 c.ServerApp.identity_provider_class = "jupyter_server.auth.identity.IdentityProvider"
 c.ServerApp.ip = "0.0.0.0"
 c.ServerApp.port = {port}
@@ -617,7 +633,12 @@ def test_the_printed_token_beats_the_users_own_configuration(
         port = free.getsockname()[1]
     if form == "json":
         app = {"token": "older", "ip": "0.0.0.0", "port": port, "base_url": "/theirs/"}
-        content = {"IdentityProvider": {"token": "theirs"}, "ServerApp": app}
+        provider = {"token": "theirs", "password_required": True}
+        content = {
+            "IdentityProvider": {"token": "theirs"},
+            "PasswordIdentityProvider": provider,
+            "ServerApp": app,
+        }
         (own / "jupyter_server_config.json").write_text(json.dumps(content))
     else:
         text = OWN_CONFIGURATION.format(port=port)

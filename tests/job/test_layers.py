@@ -62,6 +62,18 @@ def test_a_sites_final_word_is_over_a_callers_default(folder: Path) -> None:
         in_folder(folder, defaults={"tony.yarn.queue": "ml"})
 
 
+def test_a_commands_own_defaults_yield_to_a_sites_final_word(folder: Path) -> None:
+    site = folder / "conf" / "tony-site.xml"
+    write_xml(site, {"tony.yarn.queue": "site"}, final=True)
+    given = {"tony.yarn.queue": "ml", "tony.worker.memory": "9g", "tony.am.vcores": "2"}
+    loaded = in_folder(folder, defaults=given, defaults_yield=True)
+    assert loaded.job.queue == "site" and source(loaded, "tony.yarn.queue") == f"{site}:3"
+    assert loaded.job.roles[0].resources.memory_mb == 3 * 1024, "the job file's"
+    assert loaded.job.master.resources.vcores == 2 and not loaded.warnings
+    with pytest.raises(JobError, match=r"--conf: tony\.yarn\.queue: is final in"):
+        in_folder(folder, defaults=given, defaults_yield=True, conf=["tony.yarn.queue=ml"])
+
+
 def test_final_values_of_the_site_stay(folder: Path) -> None:
     write_xml(folder / "conf" / "tony-site.xml", {"tony.yarn.queue": "ml"}, final=True)
     assert in_folder(folder, conf=["tony.yarn.queue=ml"]).job.queue == "ml"

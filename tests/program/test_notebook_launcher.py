@@ -33,6 +33,24 @@ def test_the_tokens_name(
     assert not any(unknown in option for option in options)
 
 
+@pytest.mark.parametrize("version", ["1.24.0", "2.21.1"])
+def test_no_section_of_a_default_class_is_left_to_a_users_file(
+    monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(metadata, "version", lambda name: version)
+    options = tony_notebook.options("/folder", 60.0, "t0ken")
+    for manager in ("KernelManager", "AsyncKernelManager", "IOLoopKernelManager",
+                    "AsyncIOLoopKernelManager", "ServerKernelManager"):  # fmt: skip
+        assert f"--{manager}.transport=ipc" in options
+    for mapping in ("MappingKernelManager", "AsyncMappingKernelManager"):
+        assert f"--{mapping}.cull_idle_timeout=60" in options
+    is_old = version.startswith("1.")
+    app = "ServerApp" if is_old else "PasswordIdentityProvider"
+    assert f"--{app}.token=t0ken" in options
+    assert f"--{app}.password_required=False" in options
+    assert f"--{app}.{'password' if is_old else 'hashed_password'}=" in options
+
+
 @pytest.mark.parametrize("length", [40, 300])
 def test_a_folder_that_has_room_for_sockets_and_is_closed(
     monkeypatch: pytest.MonkeyPatch, length: int

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tony_core.client.advised_file import AdvisedFile
 
 STDOUT = "-"
+OF_THE_RUN = object()  # --apply without FILE; an empty FILE is a variable that is not set
 _JOB_ID = re.compile(r"(?:local|application)_[0-9]+(?:_[0-9A-Za-z]*)?")
 COLOURS = {"critical": "red", "severe": "red", "moderate": "yellow", "low": "cyan"}
 
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--apply",
         nargs="?",
-        const="",
+        const=OF_THE_RUN,
         metavar="FILE",
         help="write a copy of this job file with the changes; without FILE: the file that the job"
         " was submitted with, if it is here and still the same",
@@ -59,6 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    for option in ("apply", "output"):
+        if getattr(args, option) == "":
+            raise UsageError(f"--{option}: the name of the file is empty")
+    if args.apply is OF_THE_RUN:
+        args.apply = ""
     if args.apply is None and (args.output or args.dry_run):
         option = "--output" if args.output else "--dry-run"
         raise UsageError(f"{option} needs --apply: it is about the job file that is written")
@@ -146,16 +152,18 @@ def _apply(args: argparse.Namespace, app_id: str, found: Advised, data: Optional
     advice = found.report.advice
     if not any(each.changes for each in advice):
         what = "the advice asks for no change of a key" if advice else "there is no advice"
-        why = f"{what}{' so far' if found.report.is_running else ''}; no job file is written"
+        why = f"{what}{' so far' if found.report.is_running else ''}"
         if args.json:
             print_json(_applied_json(app_id, found.report))
-        else:
-            note(why)
-        return 0
+            return 0
+        if args.output != STDOUT:
+            note(f"{why}; no job file is written")
+            return 0
+        note(why)
     done = apply_to_file(args.apply, advice, found.config, data)
     target = args.output or advised_name(done.path)
     if target == STDOUT:
-        _show_applied(done, to_stdout=True)
+        _print_file(done)
         return _exit_code(done)
     diff = _diff(done.old, done.applied.data, done.path, target)
     writes = done.is_changed and not args.dry_run
@@ -174,30 +182,42 @@ def _exit_code(done: AdvisedFile) -> int:
     return int(ExitCode.BAD_JOB) if done.applied.refused and not done.is_changed else 0
 
 
-def _show_applied(done: AdvisedFile, diff: str = "", to_stdout: bool = False) -> None:
-    """Print what was changed, or the difference, or the whole file."""
-    for text in (*done.applied.refused, *map(str, done.warnings)):
-        warn(safe(text))
-    for text in done.applied.notes:
-        note(safe(text))
+def _show_applied(done: AdvisedFile, diff: str = "") -> None:
+    """Print what was changed, or the difference."""
+    _show_notes(done)
     if not done.is_changed:
-        note(f"{safe(done.path)} is not changed")
-    elif to_stdout:
-        for change in done.applied.changes:
-            note(safe(describe_change(change)))
-        if sys.stdout.isatty():
-            line(done.applied.data.decode("utf-8", "backslashreplace").rstrip("\n"))
-        else:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(done.applied.data)
-            sys.stdout.buffer.flush()
-    elif not diff:
+        return
+    if not diff:
         for change in done.applied.changes:
             line(safe(describe_change(change)))
     elif sys.stdout.isatty():
         line(diff.rstrip("\n"))
     else:
         raw(diff)
+
+
+def _print_file(done: AdvisedFile) -> None:
+    """Print the whole job file, also one that is as it was: a file of nothing would be no job."""
+    _show_notes(done)
+    if _exit_code(done):
+        return
+    for change in done.applied.changes:
+        note(safe(describe_change(change)))
+    if sys.stdout.isatty():
+        line(done.applied.data.decode("utf-8", "backslashreplace").rstrip("\n"))
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(done.applied.data)
+        sys.stdout.buffer.flush()
+
+
+def _show_notes(done: AdvisedFile) -> None:
+    for text in (*done.applied.refused, *map(str, done.warnings)):
+        warn(safe(text))
+    for text in done.applied.notes:
+        note(safe(text))
+    if not done.is_changed:
+        note(f"{safe(done.path)} is not changed")
 
 
 def _applied_json(

@@ -17,7 +17,7 @@ import os
 import shlex
 import signal
 import socket
-from typing import TYPE_CHECKING, Dict, List, Optional
+from typing import TYPE_CHECKING, Optional
 
 from tony_core.cli.interrupts import KILLED_BY, Interrupts
 from tony_core.cli.options import add_login, count, port, refuse_proxy_user, seconds, use_login
@@ -181,8 +181,10 @@ def _serve(
     from tony_core.client.notebook import Notebook
     from tony_core.protocol.reactor import Reactor
     from tony_core.schedulers import open_scheduler
+    from tony_core.schedulers.port import SchedulerError
 
     reactor = Reactor(note)
+    notebook: Optional[Notebook] = None
     status: Optional[AppStatus] = None
     try:
         notebook = Notebook(
@@ -190,14 +192,13 @@ def _serve(
         )
         interrupts.defer(notebook.stop)
         if not interrupts.received:
-            try:
-                status = notebook.run()
-            except TunnelError as error:
-                if notebook.was_open:  # its kernels may hold hours of work
-                    note(f"{app_id} was not ended. {_again(app_id)}")
-                elif kills:
-                    kill(scheduler, app_id, f"its client could not open it: {error}")
-                raise
+            status = notebook.run()
+    except (TunnelError, SchedulerError) as error:
+        if notebook is not None and notebook.was_open:  # its kernels may hold hours of work
+            note(f"{app_id} was not ended. {_again(app_id)}")
+        elif kills:
+            _give_up(scheduler, app_id, error)
+        raise
     finally:
         reactor.close()
     if status is not None:
@@ -214,6 +215,17 @@ def _serve(
     return exit_code_of(number)
 
 
+def _give_up(scheduler: Scheduler, app_id: str, error: Exception) -> None:
+    """End a job that holds no work yet, and say so where that fails, too."""
+    from tony_core.client.kill import kill
+    from tony_core.schedulers.port import SchedulerError
+
+    try:
+        kill(scheduler, app_id, f"its client could not open it: {error}")
+    except SchedulerError as reason:
+        note(f"{app_id} could not be ended ({safe(str(reason))}). {_again(app_id)}")
+
+
 def _again(app_id: str) -> str:
     return f"Open it again with: tony notebook --attach {app_id}; end it with: tony kill {app_id}"
 
@@ -221,7 +233,7 @@ def _again(app_id: str) -> str:
 def load_notebook(args: argparse.Namespace) -> Loaded:
     """The job; JobError with every problem."""
     from tony_core.client.submission import load
-    from tony_core.job.problems import JobError, Problem
+    from tony_core.job.problems import JobError, Problem, problem_at
 
     words = ["-m", "tony_notebook", f"--idle-timeout={_idle_s(args):g}"]
     if args.notebook_dir:
@@ -236,6 +248,10 @@ def load_notebook(args: argparse.Namespace) -> Loaded:
         loaded = load(_arguments(args, command, has_gpus), finds_job_file=has_file)
     if not loaded.job.access.notebook:
         raise JobError([Problem(f"this site allows no notebooks ({ENABLED} is false)")])
+    if sum(role.instances for role in loaded.job.roles) != 1:
+        tasks = ", ".join(f"{role.name} ({role.instances})" for role in loaded.job.roles)
+        text = f"a notebook's job has one task, and this one has {tasks}"
+        raise JobError([problem_at(loaded.job, f"tony.{ROLE}.instances", text)])
     return loaded
 
 
@@ -244,7 +260,8 @@ def _idle_s(args: argparse.Namespace) -> float:
 
 
 def _lease_s(idle_s: float, has_gpus: bool) -> float:
-    """How long the client may be away: no longer than the notebook may be idle."""
+    """How long the client may be away: no longer than the notebook may be idle, but five minutes
+    at least."""
     longest = GPU_LEASE_S if has_gpus else LEASE_S
     return max(FIRST_LEASE_S, min(longest, idle_s or longest))
 
@@ -252,24 +269,26 @@ def _lease_s(idle_s: float, has_gpus: bool) -> float:
 def _arguments(args: argparse.Namespace, command: str, has_gpus: bool = False) -> JobArguments:
     from tony_core.job.load import JobArguments
 
-    conf: Dict[str, object] = {
+    defaults = {
+        "tony.application.name": "notebook",
         "tony.application.framework": "standalone",
-        f"tony.{ROLE}.instances": 1,
-        f"tony.{ROLE}.memory": args.memory or MEMORY,
+        f"tony.{ROLE}.instances": "1",
+        f"tony.{ROLE}.memory": MEMORY,
+        "tony.am.retry-count": "0",  # a next session has a fresh folder and no kernels
+    }
+    if not args.detach:
+        defaults["tony.client.lease"] = f"{_lease_s(_idle_s(args), has_gpus):g}s"
+        defaults["tony.client.first-lease"] = f"{FIRST_LEASE_S:g}s"
+    options = {
+        f"tony.{ROLE}.memory": args.memory,
         f"tony.{ROLE}.vcores": args.vcores,
         f"tony.{ROLE}.gpus": args.gpus,
-        "tony.am.retry-count": 0,  # a next session has a fresh folder and no kernels
         "tony.docker.enabled": "true" if args.image else None,
         f"tony.docker.{ROLE}.image": args.image,
     }
     given = [str(pair) for pair in args.conf]
     named = {pair.partition("=")[0] for pair in given}
-    if not args.detach:
-        conf["tony.client.lease"] = f"{_lease_s(_idle_s(args), has_gpus):g}s"
-        conf["tony.client.first-lease"] = f"{FIRST_LEASE_S:g}s"
-    if not args.conf_file:
-        conf["tony.application.name"] = "notebook"
-    pairs: List[str] = [f"{k}={v}" for k, v in conf.items() if v is not None and k not in named]
+    pairs = [f"{k}={v}" for k, v in options.items() if v is not None and k not in named]
     return JobArguments(
         executes=command,
         src_dir=args.src_dir,
@@ -281,4 +300,7 @@ def _arguments(args: argparse.Namespace, command: str, has_gpus: bool = False) -
         scheduler=args.scheduler,
         principal=args.principal,
         keytab=args.keytab,
+        defaults=defaults,
+        defaults_from="tony notebook",
+        defaults_yield=True,
     )

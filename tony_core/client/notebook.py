@@ -142,6 +142,8 @@ class Notebook:
             connection.drop()
         if self._final is None:
             self._wait(NO_ANSWER, reason)  # one that is lost again and again has a deadline too
+            if self._failure:
+                return
             self._note(f"the connection to the job was lost ({reason}); trying again")
             self._reactor.call_later(ASK_S, self._connect)
 
@@ -152,7 +154,7 @@ class Notebook:
 
     def _answers(self, token: str) -> None:
         self._noted = ""
-        self._wait("")
+        self._wait("", has_deadline=False)  # an open notebook is no wait, however long it is used
         if token != self._token:  # the first, or that of a restarted task
             self._token = token
             host = loopback_address()

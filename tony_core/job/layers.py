@@ -50,7 +50,8 @@ def merge(layers: Sequence[Sequence[Entry]], problems: List[Problem]) -> Dict[st
             seen[entry.key] = entry
             final = sealed.get(entry.key)
             if final is not None:
-                if final.text.strip() != entry.text.strip() or appends:
+                changes = final.text.strip() != entry.text.strip() or appends
+                if changes and not entry.yields:
                     problems.append(
                         _problem(entry, f"is final in {final.where}: cannot be changed")
                     )

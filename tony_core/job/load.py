@@ -46,6 +46,7 @@ class JobArguments(NamedTuple):
     cwd: Optional[str] = None  # what relative paths stand in; else the process's own folder
     defaults: Mapping[str, str] = {}  # keys below the job file: a site's
     defaults_from: str = "defaults"  # their source in messages
+    defaults_yield: bool = False  # a command's own: what the site file made final goes before them
     from_jvm: bool = False  # it is known to be a job of the JVM TonY
 
 
@@ -84,7 +85,7 @@ def load_job(
     layers = [
         _read(site, problems, None) if site else [],
         [
-            Entry(str(key), str(text), arguments.defaults_from)
+            Entry(str(key), str(text), arguments.defaults_from, yields=arguments.defaults_yield)
             for key, text in arguments.defaults.items()
         ],
         _job_layer(arguments, cwd, problems, read_bytes) if program is None else list(program),

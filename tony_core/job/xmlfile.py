@@ -42,6 +42,7 @@ class Entry(NamedTuple):
     line: Optional[int] = None
     final: bool = False
     origin: str = ""  # a property's own <source>: where its writer had the value from
+    yields: bool = False  # to a final value, of which it is no change
 
     @property
     def where(self) -> str:

@@ -23,6 +23,7 @@ from typing import (
 
 import pytest
 
+from tests.client.scripted import PageServer
 from tony_core.client.errors import PageError, UsageError
 from tony_core.client.merge import from_status
 from tony_core.client.workflow import poller
@@ -39,6 +40,7 @@ from tony_core.client.workflow.poller import (
     SchedulerUnreachable,
     Subscription,
     Update,
+    read_page,
 )
 from tony_core.hadoop.web import WebAccess
 from tony_core.schedulers.port import (
@@ -139,7 +141,7 @@ class Cluster:
             raise NoSuchApplication(f"no application {app_id}")
         return self.jobs[app_id]
 
-    def look(self, status: AppStatus, access: Optional[WebAccess]) -> JobView:
+    def look(self, status: AppStatus, access: Optional[WebAccess], renews_lease: bool) -> JobView:
         self.looks.append(status.app_id)
         if self.page_down:
             raise PageError("the page does not answer")
@@ -388,6 +390,24 @@ def test_reads_renew_the_lease_and_a_page_that_does_not_answer_delays_nothing(
             await news_of(subscription, JobEnded)
 
     run(story)
+
+
+@pytest.mark.parametrize("renews_lease", [True, False])
+def test_a_wait_for_the_job_of_another_renews_no_lease(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, renews_lease: bool
+) -> None:
+    monkeypatch.setattr(poller, "read_page", read_page)
+
+    async def story() -> None:
+        subscription = Subscription("a", 0.05, 60, renews_lease=renews_lease)
+        async with cluster.polled(subscription):
+            await news_of(subscription, JobSeen)
+
+    with PageServer() as server:
+        cluster.jobs = {"a": status("a", page=server.url)}
+        run(story)
+        assert server.headers
+        assert all(("X-Tony-Client" in each) == renews_lease for each in server.headers)
 
 
 def test_pages_are_read_less_often_the_more_jobs_there_are() -> None:

@@ -46,7 +46,7 @@ def go(tmp_path: Path) -> Path:
     return tmp_path / "go"
 
 
-def start(go: Path, end: str = "pass", **options: Any) -> str:
+def start(go: Path, end: str = "pass", lease: int = 120, **options: Any) -> str:
     """A job that reports a loss of 0.5, waits, reports 0.25 and ends."""
     program = go.with_suffix(".py")
     program.write_text(
@@ -55,7 +55,7 @@ def start(go: Path, end: str = "pass", **options: Any) -> str:
         f"while not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
         'tony.report(metrics={"loss": 0.25})\n' + end
     )
-    task = operator(wait_for_completion=False, lease=120, files=[str(program)], **options)
+    task = operator(wait_for_completion=False, lease=lease, files=[str(program)], **options)
     task.executes = f"python3 {program.name}"
     found = task.execute(Instance().context())
     return str(found["application_id"])
@@ -258,6 +258,14 @@ def test_by_default_only_a_job_of_its_own_user(go: Path, monkeypatch: pytest.Mon
     assert fired(trigger)["found"]["application_id"] == app_id
 
 
+def test_deferred_it_keeps_no_other_tasks_job(go: Path) -> None:
+    app_id = start(go, lease=8)
+    content = fired(deferred(application_id=app_id, state="ended"))
+    assert content["found"]["state"] == "KILLED"
+    (job,) = jobs()
+    assert "lease" in job.diagnostics
+
+
 def test_deferred_and_missed(go: Path) -> None:
     app_id = start(go, end="1/0")
     trigger = deferred(application_id=app_id, metric="loss", below=0.1)
@@ -299,7 +307,7 @@ def test_a_wrong_setup_of_a_triggerer_is_reported(
 ) -> None:
     monkeypatch.setattr(waiting, "REFUSED_S", 0.2)
     monkeypatch.setattr(waiting, "REFUSAL_PAUSE_S", 0.05)
-    monkeypatch.setattr(Subscription.__init__, "__defaults__", (None, False, None, 0.2))
+    monkeypatch.setattr(Subscription.__init__, "__defaults__", (None, False, None, 0.2, True))
     site = {"scheduler": "yarn", "hadoop_conf_dir": str(tmp_path / "nowhere")}
     condition = read_condition(sensor(**which)).to_dict()
     content = fired(TonySensingTrigger(site=site, condition=condition, poll_interval=0.2))

@@ -152,7 +152,7 @@ def test_a_triggerer_of_another_host_names_the_remedy(tony_home: Path) -> None:
 def test_a_wrong_setup_of_a_triggerer_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Subscription.__init__, "__defaults__", (None, False, None, 0.2))
+    monkeypatch.setattr(Subscription.__init__, "__defaults__", (None, False, None, 0.2, True))
     site = {"scheduler": "yarn", "hadoop_conf_dir": str(tmp_path / "nowhere")}
     refused = payload(TonyTrigger(site=site, app_id="application_1_0001"))["refused"]
     assert f"this triggerer ({socket.gethostname()})" in refused

@@ -12,8 +12,9 @@ Nothing blocks the loop: calls to the scheduler run in threads of the source's, 
 other threads, so a page that hangs delays no job's end.
 
 **A read of the job's page** shows its tasks and TensorBoard's address, and renews the lease with
-which the job was submitted (``tony.client.lease``). The poller reads often enough for the lease,
-less often the more jobs there are, and never so often that it costs much.
+which the job was submitted (``tony.client.lease``), unless the job is another's: a sensor only
+looks. The poller reads often enough for the lease, less often the more jobs there are, and never so
+often that it costs much.
 
 **A scheduler that does not answer** is asked again, at growing intervals, until a subscription's
 own limit has passed. A ticket that has expired is waited for as long. A scheduler that refuses this
@@ -189,10 +190,12 @@ class Subscription:
         get_logs: bool = False,
         search: Optional[Search] = None,
         refused_s: float = REFUSED_S,
+        renews_lease: bool = True,
     ) -> None:
         self.app_id = app_id
         self.poll_s = poll_s
         self.lease_s = lease_s
+        self.renews_lease = renews_lease
         self.get_logs = get_logs
         self.search = search
         self.position: Dict[str, int] = {}  # in the chief's output
@@ -378,7 +381,7 @@ class JobPoller:
     async def _read(self, subscription: Subscription, status: AppStatus) -> None:
         loop = asyncio.get_running_loop()
         try:
-            view = await loop.run_in_executor(self._pages, self._read_page, status)
+            view = await loop.run_in_executor(self._pages, self._read_page, subscription, status)
         except (PageError, OSError, RuntimeError) as error:
             # The scheduler decides how the job is; but reads of the page keep the lease.
             warning = subscription.page.failed(_text_of(error))
@@ -394,8 +397,8 @@ class JobPoller:
         if subscription.get_logs:
             await self._read_output(subscription, view)
 
-    def _read_page(self, status: AppStatus) -> JobView:
-        return read_page(status, self._source.web())
+    def _read_page(self, subscription: Subscription, status: AppStatus) -> JobView:
+        return read_page(status, self._source.web(), subscription.renews_lease)
 
     async def _read_output(self, subscription: Subscription, view: JobView) -> None:
         loop = asyncio.get_running_loop()
@@ -409,9 +412,11 @@ class JobPoller:
             subscription.updates.put_nowait(JobSeen(view, lines))
 
 
-def read_page(status: AppStatus, access: Optional[WebAccess] = None) -> JobView:
+def read_page(
+    status: AppStatus, access: Optional[WebAccess] = None, renews_lease: bool = True
+) -> JobView:
     """Read a running job's page; PageError when it does not answer."""
-    page = JobPage(str(status.page_url), access=access)
+    page = JobPage(str(status.page_url), access=access, renews_lease=renews_lease)
     try:
         return from_page(page.job(), page.tasks(), status, app_id=status.app_id)
     finally:

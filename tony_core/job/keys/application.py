@@ -70,7 +70,8 @@ _COMMAND_LINE = [
         fills="Timeouts.client_lease_s",
         doc="The job ends when no client that waits for it has contacted it for this long: tony"
             " submit, attach, shell and notebook, Python's wait, the tasks of Airflow and Azkaban."
-            " Looks at it do not count: tony status, logs, the page, the portal, Prometheus."),
+            " Looks at it do not count: tony status, logs, `Run.view`, Airflow's sensors, the page,"
+            " the portal, Prometheus."),
     Key("tony.client.first-lease", Kind.DURATION, default="off", unit="s",
         fills="Timeouts.client_first_lease_s",
         doc="The lease until a client contacts it for the first time, counted from the first"

@@ -48,6 +48,7 @@ class TonySensingTrigger(SiteTrigger):
             self.poll_interval,
             self.unreachable_s,
             search=condition.search,
+            renews_lease=False,
         )
         pushed: Dict[str, str] = {}
         async with self.polled(subscription):
