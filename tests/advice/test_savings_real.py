@@ -80,6 +80,7 @@ def test_work_that_restarts_lose_without_checkpoints(here: Path) -> None:
     assert held == pytest.approx(advice.saving["vcore_hours"], abs=ABOUT_S / 3600)
 
 
+@pytest.mark.nightly
 def test_time_that_a_program_stood_still(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {
         "tony_task_stall__timeout": "2s", "tony_am_retry__count": "1",
@@ -98,6 +99,7 @@ def test_time_that_a_program_stood_still(here: Path, monkeypatch: pytest.MonkeyP
     assert less == pytest.approx(advice.saving["duration_s"], abs=ABOUT_S)
 
 
+@pytest.mark.nightly
 def test_a_pause_that_is_longer_than_a_stall(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An evaluation, say: a restart in the midst of it would come again in each session."""
     keys = {"tony_task_stall__timeout": "2s", "tony_am_retry__count": "0"}
@@ -135,6 +137,7 @@ def test_a_gang_that_waits_for_a_slow_rank(here: Path) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_retries_that_could_not_help(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run(here, job_file(here, "always fails", 12, tony_am_retry__count="2"), code=1)
     (advice,) = [each for each in advice_on(first) if each.rule != "lost-work"]

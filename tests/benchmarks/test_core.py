@@ -133,6 +133,7 @@ def test_executors_that_are_simulated_get_their_spec_and_end_well() -> None:
     assert found[0]["spec_kb"] > 0.3  # the addresses of twenty
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_what_a_master_keeps_and_shows_is_measured_in_one_run() -> None:

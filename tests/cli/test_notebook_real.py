@@ -324,6 +324,7 @@ def test_a_tunnel_that_is_lost_again_and_again(words: List[str], tmp_path: Path)
     assert state_of(tmp_path, id_in(done.stderr)) == "KILLED"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_master_that_answers_no_more_does_not_cost_the_work(
     words: List[str], tmp_path: Path
@@ -473,8 +474,9 @@ def test_a_cell_in_a_real_jupyter_and_its_idle_end(
 # Runs in Jupyter's own environment, on the same node: two kernels, with one that is interrupted and
 # begun anew. Who listens at a port of them or of the server, and what a subscriber receives there.
 KERNELS = """
-import glob, json, os, stat, sys, time, urllib.request, uuid, websocket, zmq
+import glob, json, os, signal, stat, sys, time, urllib.request, uuid, websocket, zmq
 base, token = sys.argv[1:]
+signal.alarm(150)  # Jupyter's pings keep each wait for an answer from its own end
 def ask(path):
     head = {"Authorization": "token " + token}
     with urllib.request.urlopen(urllib.request.Request(base + path, b"{}", head), timeout=60) as it:
@@ -482,6 +484,8 @@ def ask(path):
 class Kernel:
     def __init__(self):
         self.id = ask("/api/kernels")["id"]
+        self.connect()
+    def connect(self):  # Jupyter answers when the kernel's messages arrive, also after a restart
         url = f"{base.replace('http', 'ws')}/api/kernels/{self.id}/channels?token={token}"
         self.connection = websocket.create_connection(url, timeout=60)
     def run(self, code, interrupted=False):
@@ -522,6 +526,8 @@ one, two = Kernel(), Kernel()
 answers = [each.run("print(6 * 7, end='')") for each in (one, two)]
 answers.append(one.run("import time; print('begun', end=' '); time.sleep(300)", True))
 ask(f"/api/kernels/{one.id}/restart")
+one.connection.close()
+one.connect()
 answers.append(one.run("print('time' in globals(), end='')"))
 facts = "import os; print(os.getpid(), os.getppid(), os.environ['JUPYTER_RUNTIME_DIR'], end='')"
 known = [each.run(facts).split() for each in (one, two)]

@@ -150,6 +150,7 @@ time.sleep(600 if task.session == 0 else 0)
 """
 
 
+@pytest.mark.nightly
 def test_a_task_that_was_suspended_and_hangs_later_is_followed_and_acted_upon(
     tony_home: Path, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import FrozenSet, NamedTuple
 
-from tony_core.job.units import AccessList
+from tony_core.job.access_list import AccessList
 
 
 class Viewer(NamedTuple):

@@ -48,6 +48,10 @@ PACKAGES = (
 # imports them).
 CLIENT_ONLY = (
     "bundle/client/",
+    # Who reads logs that nodes have given away, and who lets users in.
+    "hadoop/kerberos/acceptor.py",
+    "hadoop/logs/",
+    "schedulers/yarn/logs/",
     # What is made of a history; nodes write it.
     "history/compare.py",
     "history/configuration.py",
@@ -67,7 +71,7 @@ CLIENT_ONLY = (
     "job/build_roles.py",
     "job/commands.py",
     "job/from_jvm.py",
-    "job/keys/reference.py",
+    "job/keys/",
     "job/layers.py",
     "job/load.py",
     "job/settings.py",

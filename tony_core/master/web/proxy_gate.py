@@ -34,7 +34,7 @@ import socket
 from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 from urllib.parse import unquote_plus
 
-from tony_core.job.units import AccessList
+from tony_core.job.access_list import AccessList
 from tony_core.master.web.server import MAX_CONNECTIONS, Exchange, Handler, Response
 from tony_core.protocol.reactor import Reactor
 from tony_core.protocol.resolver import RESOLVER

@@ -24,9 +24,9 @@ from tony_core.hadoop.yarn.messages.client_calls import (
 from tony_core.hadoop.yarn.messages.resource_requests import ResourceRequest
 from tony_core.hadoop.yarn.messages.yarn import LogAggregationContext, Priority
 from tony_core.hadoop.yarn.records import AppReport, Capability
+from tony_core.job.access_list import AccessList
 from tony_core.job.jsonfile import job_to_json
 from tony_core.job.spec import Job
-from tony_core.job.units import AccessList
 from tony_core.job.xmlfile import job_to_xml
 from tony_core.schedulers.port import SchedulerError
 from tony_core.schedulers.yarn import job_credentials, launch_script, refusals

@@ -18,7 +18,7 @@ from tony_core.hadoop.site import endpoints
 from tony_core.hadoop.site.configuration import SiteConfiguration
 from tony_core.hadoop.site.urls import proxied
 from tony_core.hadoop.yarn.ids import ApplicationId
-from tony_core.job.units import AccessList
+from tony_core.job.access_list import AccessList
 from tony_core.schedulers.container_pool import WebProxy
 
 STATIC_USER = "dr.who"
