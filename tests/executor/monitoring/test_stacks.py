@@ -171,7 +171,7 @@ def _faulthandler(*frames: str) -> str:
 
 SITE = "/venv/lib/python3.11/site-packages"
 TRAIN = ("train (train.py:31)", "<module> (train.py:44)")
-FAULT_TRAIN = ('"/work/train.py", line 31 in train', '"/work/train.py", line 44 in <module>')
+FAULT_TRAIN = ('"/job/train.py", line 31 in train', '"/job/train.py", line 44 in <module>')
 STACKS = {
     # text of a stack -> whether it is in a collective, and the frame that is shown
     _py_spy("synchronize (torch/cuda/__init__.py:1083)", *TRAIN): None,
