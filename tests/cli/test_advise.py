@@ -158,13 +158,17 @@ def test_the_file_of_the_run_needs_no_name(
     assert Path("tony.advised.xml").exists()
 
 
-def test_a_refused_key_leaves_no_file_and_an_exit_code(
-    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def advise_of_a_sealed_key(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, with_changes(("tony.worker.vcores", "2")))
     row = ("tony.worker.vcores", "8", "/etc/tony/tony-site.xml:4")
     config = ran(row, final="tony.worker.vcores")
     (place / "app_done" / "tony-final.xml").write_bytes(config)
+
+
+def test_a_refused_key_leaves_no_file_and_an_exit_code(
+    tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advise_of_a_sealed_key(place, monkeypatch)
     done = apply(tony, place, "tony.xml")
     assert done.code == 2 and "is final in /etc/tony/tony-site.xml:4" in done.err
     assert not Path("tony.advised.xml").exists()
@@ -271,10 +275,7 @@ def test_without_a_file_to_print_it_is_asked_for(
 def test_refused_changes_print_no_file(
     tony: Tony, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stand_in(monkeypatch, with_changes(("tony.worker.vcores", "2")))
-    row = ("tony.worker.vcores", "8", "/etc/tony/tony-site.xml:4")
-    config = ran(row, final="tony.worker.vcores")
-    (place / "app_done" / "tony-final.xml").write_bytes(config)
+    advise_of_a_sealed_key(place, monkeypatch)
     done = apply(tony, place, "tony.xml", "--output", "-")
     assert (done.code, done.out) == (2, "") and "is final" in done.err
 

@@ -6,7 +6,7 @@ import json
 import random
 import threading
 from email.message import Message as Head
-from typing import Iterator, List, Optional, Tuple
+from typing import Callable, Iterator, List, Optional, Tuple
 
 import pytest
 
@@ -194,56 +194,46 @@ def test_a_master_that_is_silent_but_for_pings_is_there(
     assert "has sent nothing" in lost[0] and tunnel.closed
 
 
+def losses(running: Running, answer: Callable[[Exchange], None]) -> List[str]:
+    """Why a tunnel is lost to a server that answers like this."""
+    lost: List[str] = []
+    with Running() as other:
+        server = other.do(lambda: WebServer(other.reactor, "127.0.0.1", 0, answer))
+        url = f"http://127.0.0.1:{server.port}/"
+        running.do(lambda: Tunnel(running.reactor, "a", KEY, lambda _: JobPage(url), lost.append))
+        until(lambda: lost, "the loss")
+        other.do(server.close)
+    return lost
+
+
 def test_another_process_at_the_masters_port_is_found_out(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It answers every request, and can prove nothing."""
     monkeypatch.setattr(module, "HANDSHAKE_S", 2.0)
     asked: List[str] = []
-    lost: List[str] = []
 
     def answer(exchange: Exchange) -> None:
         asked.append(exchange.request.method)
         body = b'{"next": 56}' if exchange.request.method == "PUT" else b""
         exchange.answer(Response(200, body))
 
-    with Running() as other:
-        server = other.do(lambda: WebServer(other.reactor, "127.0.0.1", 0, answer))
-        url = f"http://127.0.0.1:{server.port}/"
-        running.do(lambda: Tunnel(running.reactor, "a", KEY, lambda _: JobPage(url), lost.append))
-        until(lambda: lost, "the loss")
-        other.do(server.close)
-    assert "did not prove itself" in lost[0]
+    (why,) = losses(running, answer)
+    assert "did not prove itself" in why
     assert asked.count("GET") < 60, "it is not asked without a pause"
 
 
 @pytest.mark.parametrize("following", [0, 55, 57, 10**30, -1, None, "56", [], {}])
 def test_positions_that_no_master_answers(running: Running, following: object) -> None:
-    lost: List[str] = []
-
     def answer(exchange: Exchange) -> None:
         taken = exchange.request.method == "PUT"
         exchange.answer(Response(200, json.dumps({"next": following}).encode() if taken else b""))
 
-    with Running() as other:
-        server = other.do(lambda: WebServer(other.reactor, "127.0.0.1", 0, answer))
-        url = f"http://127.0.0.1:{server.port}/"
-        running.do(lambda: Tunnel(running.reactor, "a", KEY, lambda _: JobPage(url), lost.append))
-        until(lambda: lost, "the loss")
-        other.do(server.close)
-    assert lost == ["the master does not take what it is sent"]
+    assert losses(running, answer) == ["the master does not take what it is sent"]
 
 
 def test_what_another_program_answers_drives_no_terminal(running: Running) -> None:
-    lost: List[str] = []
-
     def answer(exchange: Exchange) -> None:
         exchange.answer(Response(410, b"gone \x1b]0;a title\x07 \xc2\x9b1m"))
 
-    with Running() as other:
-        server = other.do(lambda: WebServer(other.reactor, "127.0.0.1", 0, answer))
-        url = f"http://127.0.0.1:{server.port}/"
-        running.do(lambda: Tunnel(running.reactor, "a", KEY, lambda _: JobPage(url), lost.append))
-        until(lambda: lost, "the loss")
-        other.do(server.close)
-    assert lost == ["gone ?]0;a title? ?1m"]
+    assert losses(running, answer) == ["gone ?]0;a title? ?1m"]

@@ -92,7 +92,7 @@ class TaskBars:
         at = line.at
         if state == "launched":
             waits = task.waits or 0.0
-            task.close(at)  # no line told its end
+            task.close(at)  # where no line has its end
             since = max(
                 self._asked.get(task.role, at), waits, task.spans[-1].end if task.spans else 0.0
             )
